@@ -1,0 +1,101 @@
+"""The command line: parses arguments, calls the library, prints. It decides nothing about formats.
+
+Exit codes: 0 good; 1 the file is bad, a check failed or two files differ; 2 usage; 3 input or output error; 130
+interrupted. A closed pipe ends silently, with 141 as the shell reports SIGPIPE.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+
+from vqfref.errors import UsageError, VqfrefError
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    import argparse
+
+GOOD, BAD, USAGE, IO_ERROR, PIPE, INTERRUPTED = 0, 1, 2, 3, 141, 130
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Run one command and return its exit code."""
+    args = sys.argv[1:] if argv is None else list(argv)
+    for stream in (sys.stdout, sys.stderr):
+        if hasattr(stream, "reconfigure"):
+            stream.reconfigure(errors="backslashreplace")
+    try:
+        code = _run(args)
+        sys.stdout.flush()
+        return code
+    except BrokenPipeError:
+        _silence(sys.stdout)
+        return PIPE
+    except KeyboardInterrupt:
+        print("vqfref: interrupted", file=sys.stderr)
+        return INTERRUPTED
+    except OSError as error:
+        where = "%s: " % os.fsdecode(error.filename) if error.filename is not None else ""
+        print("vqfref: %s%s" % (where, error.strerror or error), file=sys.stderr)
+        return IO_ERROR
+
+
+def _run(argv: list[str]) -> int:
+    parser, verbs = build_parser()
+    if argv and argv[0] not in verbs and not argv[0].startswith("-"):
+        if not os.path.exists(argv[0]) and not set("./\\") & set(argv[0]):
+            parser.error("%r is neither a verb nor a file; verbs: %s" % (argv[0], " ".join(verbs)))
+        argv = ["info", *argv]
+    try:
+        args = parser.parse_args(argv or ["help"])
+    except SystemExit as stop:  # argparse has said why
+        return int(stop.code or 0)
+    try:
+        return int(args.run(args))
+    except UsageError as error:
+        print("vqfref: %s" % error, file=sys.stderr)
+        return USAGE
+    except VqfrefError as error:
+        from vqfref.cli.output import report_error
+
+        report_error(args, error)
+        return BAD
+
+
+def build_parser() -> tuple[argparse.ArgumentParser, list[str]]:
+    """The argument parser, and the names of all verbs."""
+    import argparse
+
+    from vqfref import __version__
+    from vqfref.cli import check, help, show
+    from vqfref.cli.output import width
+
+    class Formatter(argparse.RawDescriptionHelpFormatter):
+        def __init__(self, prog: str) -> None:
+            super().__init__(prog, width=width())  # argparse would import shutil, which minimal images lack
+
+    parser = argparse.ArgumentParser(
+        prog="vqfref",
+        description="The truth about the bytes of VQF weight files.",
+        epilog="`vqfref FILE` alone is `vqfref info FILE`. `vqfref VERB --help` explains a verb.",
+        formatter_class=Formatter,
+    )
+    parser.add_argument("--version", action="version", version="vqfref " + __version__)
+    subparsers = parser.add_subparsers(metavar="VERB", dest="verb", required=True, parser_class=argparse.ArgumentParser)
+
+    def add_verb(name: str, run: object, summary: str, text: str) -> argparse.ArgumentParser:
+        verb = subparsers.add_parser(name, help=summary, description=text, formatter_class=Formatter)
+        verb.set_defaults(run=run)
+        return verb
+
+    for group in (show, check, help):
+        group.add_verbs(add_verb)
+    return parser, list(subparsers.choices)
+
+
+def _silence(stream: object) -> None:
+    """Point a closed standard output at nothing, so that the interpreter's last flush does not complain."""
+    try:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())  # type: ignore[attr-defined]
+    except (OSError, ValueError, AttributeError):  # not a real file
+        pass

@@ -1,0 +1,74 @@
+"""Verbs that judge a file: check, verify."""
+
+from __future__ import annotations
+
+from vqfref.cli.output import add_file, count, finish, progress
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    import argparse
+    from typing import Any, Callable
+
+    from vqfref.findings import Finding
+
+
+def add_verbs(add_verb: Callable[..., Any]) -> None:
+    verb = add_verb("check", run_check, "structure: every fault, no key needed", """\
+Check a file's structure and print every finding, one a line, by offset:
+
+    error[vqf.directory.overlap] @0x1f0 q4_k: bytes 0x1c80 .. 0x1cc0 belong to q4_q too
+
+Errors make the exit code 1; warnings do with --strict; notes never. The last line says whether the engine would load
+the file in spite of them. `vqfref help codes` has each code with its cure. No key is needed, and of the data only
+padding and suspected zeros are read: `vqfref verify` checks the rest.
+
+Example: vqfref check model.vqf""")  # fmt: skip
+    add_file(verb)
+    verb.add_argument("--strict", action="store_true", help="warnings make the exit code 1 too")
+
+    verb = add_verb("verify", run_verify, "checksum, tag and signature: reads the whole file", """\
+Check what seals a file, reading all of it: the checksum of a plain file.
+
+A checksum is not authentication: it finds accidents, and anybody can make it. An encrypted file fails without its
+passphrase; a signature without a public key is reported as not checked.
+
+Example: vqfref verify model.vqf""")  # fmt: skip
+    add_file(verb)
+
+
+def run_check(args: argparse.Namespace) -> int:
+    import vqfref
+
+    findings = vqfref.check(args.file, q8_tile=args.q8_tile)
+    bad = ("error", "warning") if args.strict else ("error",)
+    ok = not any(f.severity in bad for f in findings)
+    engine = engine_verdict(findings)
+    lines = [str(f) for f in findings]
+    lines.append(summary(findings) + "; the engine " + {
+        "accepts": "would load this file", "refuses": "refuses this file",
+        "unknown": "may load this file: its versions differ",
+    }[engine])  # fmt: skip
+    return finish(args, "vqf", ok, findings, {"engine": engine}, lines)
+
+
+def engine_verdict(findings: list[Finding]) -> str:
+    """What the format's own engine does with the file, from the verdicts of all findings."""
+    verdicts = {f.engine for f in findings}
+    return next((v for v in ("refuses", "unknown") if v in verdicts), "accepts")
+
+
+def summary(findings: list[Finding]) -> str:
+    """The counts of findings in words."""
+    words = [count(n, s) for s in ("error", "warning", "note") for n in [sum(f.severity == s for f in findings)] if n]
+    return ", ".join(words) or "clean"
+
+
+def run_verify(args: argparse.Namespace) -> int:
+    import vqfref
+
+    with vqfref.open(args.file, backend=args.backend, q8_tile=args.q8_tile) as f:
+        result = f.verify(progress=progress("verifying"))
+        steps = [step._asdict() for step in result.steps]
+        lines = ["%s: %s (%s)" % step for step in result.steps] + [str(finding) for finding in result.findings]
+        extra = {"authenticated": result.authenticated, "steps": steps}
+        return finish(args, f.format, result.ok, result.findings, extra, lines)

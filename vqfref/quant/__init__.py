@@ -1,0 +1,1 @@
+"""Number encodings, one family a file, decoder and encoder side by side."""

@@ -1,0 +1,1 @@
+"""VQF, the weight file of the Kestrel engine: structs, geometry, reader, audit."""
