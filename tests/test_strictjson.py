@@ -177,6 +177,8 @@ FAULTS = [  # the text, the code, where, in characters
     (r'"\ud800\n"', "json.surrogate.json", 1),
     (r'"\ud800x\udc00"', "json.surrogate.json", 1),
     (r'"\udc00\ud800"', "json.surrogate.json", 1),
+    (r'"\udc00\udc00"', "json.surrogate.json", 1),
+    (r'"\ud800\ue000"', "json.surrogate.json", 1),
     (r'{"\ud800":1}', "json.surrogate.json", 2),
     ("1" * (MAX_DIGITS + 1), "json.digits.limit", 0),
     ("[-%s]" % ("1" * MAX_DIGITS), "json.digits.limit", 1),
@@ -222,7 +224,7 @@ def without_json() -> Iterator[None]:
 
 
 def outcome(data: Any, **where: Any) -> tuple[Any, ...]:
-    """All that a caller sees of loads, comparable: repr tells 0.0 from -0.0 and 1 from 1.0, and shows the order of keys."""
+    """All that a caller sees of loads, comparable: repr tells 0.0 from -0.0, 1 from 1.0, and orders of keys."""
     try:
         return ("value", repr(loads(data, **where)))
     except VqfrefError as error:
@@ -370,7 +372,8 @@ class TestAgainstTheJsonModule(BothWays):
         for _ in range(800):
             value = random_value(rng, 4)
             separators = rng.choice([(",", ":"), (", ", ": "), (" ,\t", "\r\n:\n")])
-            text = json.dumps(value, ensure_ascii=rng.random() < 0.5, indent=rng.choice([None, 2]), separators=separators)
+            indent, ensure_ascii = rng.choice([None, 2]), rng.random() < 0.5
+            text = json.dumps(value, ensure_ascii=ensure_ascii, indent=indent, separators=separators)
             self.assertEqual(self.read(text.encode("utf-8")), ("value", repr(value)))
 
     def test_what_is_read_from_damaged_documents_is_what_json_reads(self) -> None:
@@ -418,6 +421,7 @@ class TestTheTwoPaths(unittest.TestCase):
         if not HAS_QUICK:
             self.skipTest("no C scanner here")
         loads('{"é":{"dtype":"F16","shape":[2,-0],"data_offsets":[0,1e1]},"__metadata__":{"":""}}')
+        loads("[" * MAX_DEPTH + "]" * MAX_DEPTH)
         self.assertEqual(self.plain_calls, [])
 
     def test_the_plain_parser_takes_over_at_any_doubt(self) -> None:

@@ -1,12 +1,51 @@
 """The one place that chooses between the plain version of an operation and a quick one.
 
-Callers import hot operations from here and never from their own files. There are no quick ones yet: the plain ones are
-handed on as they are.
+Callers import hot operations from here and never from their own files. The only quick one so far is hashlib's SM3,
+where the interpreter's OpenSSL has it and gives the right answer; VQFREF_PURE=1 in the environment turns it off.
 """
 
 from __future__ import annotations
 
+import os
+
 from vqfref.crypto.fnv import fnv1a64
+from vqfref.crypto.sm3 import SM3
+from vqfref.crypto.sm4 import sm4_ctr
 from vqfref.quant.floats import f16_decode, f32_decode
 
-__all__ = ["f16_decode", "f32_decode", "fnv1a64"]
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+__all__ = ["f16_decode", "f32_decode", "fnv1a64", "sm3", "sm3_new", "sm4_ctr"]
+
+# GB/T 32905-2016, A.1
+_SM3_ABC = "66c7f0f462eeedd9d1f2d46bdc10e4e24167c4875cf2f7a2297da02b8f4ba8e0"
+_new: Any = None
+
+
+def sm3_new(data: bytes | bytearray | memoryview = b"") -> Any:
+    """A streaming SM3 with hashlib's face: update, digest, hexdigest, copy."""
+    global _new
+    if _new is None:
+        _new = SM3 if os.environ.get("VQFREF_PURE") == "1" else _hashlib_sm3() or SM3
+    return _new(data)
+
+
+def sm3(data: bytes | bytearray | memoryview) -> bytes:
+    """The SM3 of one message, 32 bytes."""
+    digest: bytes = sm3_new(data).digest()
+    return digest
+
+
+def _hashlib_sm3() -> Any:
+    """hashlib's SM3, or None. Its algorithms_available does not always tell, so try it."""
+    try:
+        import hashlib
+
+        def new(data: bytes | bytearray | memoryview = b"") -> Any:
+            return hashlib.new("sm3", data)
+
+        return new if new(b"abc").hexdigest() == _SM3_ABC else None
+    except (ImportError, ValueError):
+        return None

@@ -69,6 +69,10 @@ class WeightFile:
         """The values as array('f'), row-major; `rows` selects rows of a matrix."""
         raise NotImplementedError
 
+    def verify(self, **how: Any) -> Any:
+        """Check what seals the file; on formats that authenticate nothing, their structure."""
+        raise NotImplementedError
+
     def check(self) -> list[Finding]:
         """Everything that is wrong or odd, ordered by offset; no key is needed."""
         raise NotImplementedError

@@ -15,10 +15,13 @@ if TYPE_CHECKING:
 __all__ = ["TensorInfo", "WeightFile", "check", "open"]
 
 
-def open(path: str | os.PathLike[str], *, backend: str | None = None, q8_tile: int = 0) -> WeightFile:
+def open(
+    path: str | os.PathLike[str], *, passphrase: bytes | str | None = None, backend: str | None = None, q8_tile: int = 0
+) -> WeightFile:
     """Open a weight file by its headers alone; nothing reads the whole of it.
 
-    path: a VQF file. backend: "mmap" (the default where it exists) or "pread". q8_tile: see VqfFile. A mapped file that
+    path: a VQF file. passphrase: for an encrypted VQF file, bytes or text (taken as UTF-8); it is not checked here,
+    `verify` does. backend: "mmap" (the default where it exists) or "pread". q8_tile: see VqfFile. A mapped file that
     somebody truncates kills the process when a view is read; with backend="pread" that is an error.
 
     Raises OSError; a VqfrefError with the first gate that the file does not pass.
@@ -27,7 +30,8 @@ def open(path: str | os.PathLike[str], *, backend: str | None = None, q8_tile: i
 
     source = Source(path, backend)
     try:
-        return VqfFile(source, q8_tile=q8_tile)
+        key = passphrase.encode() if isinstance(passphrase, str) else passphrase
+        return VqfFile(source, passphrase=key, q8_tile=q8_tile)
     except BaseException as error:
         source.close()
         if isinstance(error, VqfrefError) and error.path is None:

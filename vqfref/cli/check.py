@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from vqfref.cli import secrets
 from vqfref.cli.output import add_file, count, finish, progress
 
 TYPE_CHECKING = False
@@ -9,6 +10,7 @@ if TYPE_CHECKING:
     import argparse
     from typing import Any, Callable
 
+    import vqfref
     from vqfref.findings import Finding
 
 
@@ -27,13 +29,20 @@ Example: vqfref check model.vqf""")  # fmt: skip
     verb.add_argument("--strict", action="store_true", help="warnings make the exit code 1 too")
 
     verb = add_verb("verify", run_verify, "checksum, tag and signature: reads the whole file", """\
-Check what seals a file, reading all of it: the checksum of a plain file.
+Check what seals a file, reading all of it: the checksum of a plain file, the HMAC of an encrypted one, the signature; and
+say which key and id were used, what was not checked, and why.
 
-A checksum is not authentication: it finds accidents, and anybody can make it. An encrypted file fails without its
-passphrase; a signature without a public key is reported as not checked.
+A checksum is not authentication: it finds accidents, and anybody can make it. --require refuses a file that was stripped
+of its tag or signature. An encrypted file fails without its passphrase; a signed one without a public key passes, its
+signature reported as not checked, unless --require signature.
 
-Example: vqfref verify model.vqf""")  # fmt: skip
+Example: vqfref verify model.vqf
+Example: vqfref verify sealed.vqf --passphrase-file secret.txt --pub sign.pub --require hmac,signature""")  # fmt: skip
     add_file(verb)
+    secrets.add_passphrase(verb)
+    secrets.add_public(verb)
+    verb.add_argument("--id", action="append", metavar="ID", help="a user id to accept (default: both that are in use)")
+    verb.add_argument("--require", default="", metavar="WHAT", help="hmac, signature, or both with a comma")
 
 
 def run_check(args: argparse.Namespace) -> int:
@@ -66,9 +75,32 @@ def summary(findings: list[Finding]) -> str:
 def run_verify(args: argparse.Namespace) -> int:
     import vqfref
 
-    with vqfref.open(args.file, backend=args.backend, q8_tile=args.q8_tile) as f:
-        result = f.verify(progress=progress("verifying"))
+    passphrase, pub = secrets.passphrase(args.passphrase_file), secrets.public_key(args)
+    try:
+        opened = vqfref.open(args.file, passphrase=passphrase, backend=args.backend, q8_tile=args.q8_tile)
+    except vqfref.FormatError as error:
+        name_the_signing_tool(args.file, passphrase, error)
+        raise
+    with opened as f:
+        result = f.verify(
+            public_key=pub,
+            user_ids=[i.encode() for i in args.id] if args.id else None,
+            require=[r for r in args.require.split(",") if r],
+            progress=progress("verifying"),
+        )
         steps = [step._asdict() for step in result.steps]
         lines = ["%s: %s (%s)" % step for step in result.steps] + [str(finding) for finding in result.findings]
         extra = {"authenticated": result.authenticated, "steps": steps}
         return finish(args, f.format, result.ok, result.findings, extra, lines)
+
+
+def name_the_signing_tool(path: str, passphrase: bytes | None, error: vqfref.FormatError) -> None:
+    """With the passphrase it can be told for sure that the engine's signing tool spoiled a file."""
+    if error.code != "vqf.signtool.bounds" or not passphrase:
+        return
+    from vqfref.source import Source
+    from vqfref.vqf.seal import is_signing_tool_output
+
+    with Source(path, "pread") as source:
+        if is_signing_tool_output(source, passphrase):
+            error.message += " (and it is that tool's: the last 32 bytes are the HMAC of the ciphertext alone)"

@@ -14,16 +14,16 @@ from vqfref.errors import FormatError, IntegrityError, LimitError, UnsupportedEr
 from vqfref.source import Source
 from vqfref.vqf import structs
 from vqfref.vqf.geometry import LINEAR, Geometry, tag_length, tensors
+from vqfref.vqf.seal import Verification, derive_keys, verify
 from vqfref.vqf.structs import DIR_OFFSET, FLAG_ENC, HEADER_432, HEADER_448, MAGIC, QTYPES, TENSOR
 from vqfref.weightfile import TensorInfo, WeightFile
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from array import array
-    from typing import Any, Callable, Iterator
+    from typing import Any, Callable, Iterable, Iterator
 
     from vqfref.findings import Finding
-    from vqfref.vqf.seal import Verification
 
 MIN_SIZE = DIR_OFFSET + TENSOR.size  # header and one directory entry, gate 4
 MAX_TENSORS = 1 << 16  # real files have some fifty; the limit keeps a hostile file from costing seconds
@@ -166,10 +166,11 @@ def _wrong_size(c: Candidate, data: bytes, size: int) -> FormatError:
     hint = ""
     if size == c.file_len + 40 - tag_length(flags):
         hint = "; the difference of 24 bytes is that of the two tags: is the ENC flag wrong?"
-    elif size == expected + 32 and flags & FLAG_ENC:
-        hint = "; the engine's signing tool leaves 32 bytes too many on an encrypted file: sign the original again"
     if size < expected:
         code, what = "vqf.size.truncated", "%d bytes are missing" % (expected - size)
+    elif size == expected + 32 and flags & FLAG_ENC and flags & FLAG_SIGNED:
+        code, what = "vqf.signtool.bounds", "32 bytes too many, as the engine's signing tool leaves on encrypted files"
+        hint = "; cut them off and sign again with this library"
     else:
         code, what = "vqf.size.bounds", "%d bytes too many" % (size - expected)
     return FormatError(
@@ -222,9 +223,10 @@ class VqfFile(WeightFile):
 
     format = "vqf"
 
-    def __init__(self, source: Source, *, q8_tile: int = 0) -> None:
-        """source: an open Source, which this file then owns. q8_tile: 4 where a file with Q8_8X8 clear has its q8_*
-        in tiles of 4 rows, a form that has no flag (spec section 8).
+    def __init__(self, source: Source, *, passphrase: bytes | None = None, q8_tile: int = 0) -> None:
+        """source: an open Source, which this file then owns. passphrase: to decrypt what is read; whether it is right,
+        `verify` alone can tell. q8_tile: 4 where a file with Q8_8X8 clear has its q8_* in tiles of 4 rows, a form that
+        has no flag (spec section 8).
 
         Raises FormatError, UnsupportedError or LimitError for the first of gates 1 to 7 that fails.
         """
@@ -238,6 +240,8 @@ class VqfFile(WeightFile):
         self.directory = load_directory(source, self.head)
         for entry in self.directory:
             check_bounds(entry, self.head)
+        self._passphrase = passphrase or None  # an empty one is none
+        self._keys = derive_keys(passphrase) if passphrase and self.encrypted else None
         self._q8_tile = q8_tile
         self._entries: dict[str, Entry] = {}
         for entry in self.directory:
@@ -335,6 +339,18 @@ class VqfFile(WeightFile):
         entry = self._entry(name)
         return self.source.pieces(entry.offset, entry.offset + entry.nbytes, size)
 
+    def plain(self, offset: int, length: int) -> bytes | memoryview:
+        """Bytes of the data area, decrypted where it is encrypted; just the blocks that are needed.
+
+        Raises IntegrityError (vqf.enc.key) for an encrypted file that was opened without its passphrase.
+        """
+        stored = self.source.view(offset, length)
+        if not self.encrypted:
+            return stored
+        if self._keys is None:
+            raise IntegrityError("vqf.enc.key", "the data area is encrypted: a passphrase is needed", path=self.path)
+        return kernels.sm4_ctr(self._keys.sm4, self.header.enc_iv, stored, offset - self.header.data_offset)
+
     def get_tensor(
         self, name: str, *, layer: int | None = None, rows: slice | None = None, expert: int | None = None
     ) -> array[float]:
@@ -344,8 +360,6 @@ class VqfFile(WeightFile):
         or rows that are not there, IntegrityError for an encrypted file without its passphrase.
         """
         geometry = self.geometry(name)
-        if self.encrypted:
-            raise IntegrityError("vqf.enc.key", "the data area is encrypted: a passphrase is needed", path=self.path)
         decode = {structs.F32: kernels.f32_decode, structs.F16: kernels.f16_decode}.get(geometry.qtype)
         if decode is None:
             raise UnsupportedError(
@@ -355,7 +369,7 @@ class VqfFile(WeightFile):
             if rows is not None and geometry.layers > 1:
                 raise UsageError("usage.layer.missing", "rows of which of the %d layers?" % geometry.layers, field=name)
             if rows is None:
-                return decode(self.source.view(self._entry(name).offset, geometry.nbytes))
+                return decode(self.plain(self._entry(name).offset, geometry.nbytes))
             layer = 0
         bounds = None
         if rows is not None:
@@ -365,17 +379,28 @@ class VqfFile(WeightFile):
             bounds = (start, max(start, stop))
         out = decode(b"")
         for start, length in self.ranges(name, layer, rows=bounds, expert=expert):
-            out.extend(decode(self.source.view(start, length)))
+            out.extend(decode(self.plain(start, length)))
         return out
 
-    def verify(self, *, progress: Callable[[int, int], None] | None = None) -> Verification:
-        """Gates 8 to 11: reads the whole file and says what was checked, what was not, and why.
+    def verify(
+        self,
+        *,
+        public_key: bytes | None = None,
+        user_ids: Iterable[bytes] | None = None,
+        require: Iterable[str] = (),
+        progress: Callable[[int, int], None] | None = None,
+    ) -> Verification:
+        """Gates 8 to 11, with the passphrase given to `open`: reads the whole file and says what was checked, what was
+        not, and why. See seal.verify; `authenticated` is set when a key vouched for the file.
 
         progress(done, total), in bytes, is called now and then.
         """
-        from vqfref.vqf.seal import verify
-
-        return verify(self.source, self.head, progress=progress)
+        result = verify(
+            self.source, self.head, passphrase=self._passphrase, public_key=public_key, user_ids=user_ids,
+            require=require, progress=progress,
+        )  # fmt: skip
+        self.authenticated = result.authenticated
+        return result
 
     def check(self) -> list[Finding]:
         from vqfref.vqf.audit import audit

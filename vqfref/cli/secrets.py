@@ -1,0 +1,70 @@
+"""Keys and passphrases for the verbs: from files or the engine's environment variables, never from the command line."""
+
+from __future__ import annotations
+
+import os
+
+from vqfref.crypto import sm2
+from vqfref.errors import UsageError
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    import argparse
+
+ENV_PASSPHRASE, ENV_PRIVATE, ENV_PUBLIC = "VLLM_VQF_KEY", "VLLM_VQF_SIGN_PRIV", "VLLM_VQF_SIGN_PUB"
+
+
+def add_passphrase(verb: argparse.ArgumentParser) -> None:
+    verb.add_argument("--passphrase-file", metavar="F", help="file with the passphrase (default: $%s)" % ENV_PASSPHRASE)
+
+
+def add_public(verb: argparse.ArgumentParser) -> None:
+    verb.add_argument("--pub", metavar="F", help="file with the public key, 128 hex digits (default: $%s)" % ENV_PUBLIC)
+
+
+def add_private(verb: argparse.ArgumentParser) -> None:
+    verb.add_argument("--priv", metavar="F", help="file with the private key, 64 hex digits (default: $%s)" % ENV_PRIVATE)
+
+
+def read_secret(path: str) -> bytes:
+    """The bytes of a key file; exactly one trailing newline does not count."""
+    with open(path, "rb") as file:
+        data = file.read(1 << 16)
+    if data.endswith(b"\r\n"):
+        return data[:-2]
+    return data[:-1] if data.endswith(b"\n") else data
+
+
+def passphrase(path: str | None) -> bytes | None:
+    """From the file, else from the environment, else None."""
+    if path is not None:
+        return read_secret(path)
+    return os.environb.get(ENV_PASSPHRASE.encode()) if hasattr(os, "environb") else None
+
+
+def public_key(args: argparse.Namespace) -> bytes | None:
+    """The 64 bytes of the public key to trust, or None if none was given."""
+    return _hex(args.pub, ENV_PUBLIC, "public key", 128)
+
+
+def private_key(args: argparse.Namespace) -> int:
+    """The private key; a UsageError if none was given."""
+    data = _hex(args.priv, ENV_PRIVATE, "private key", 64)
+    if data is None:
+        raise UsageError("usage.private.missing", "a private key is needed: --priv F, or $%s" % ENV_PRIVATE)
+    return sm2.private_key_from_bytes_checked(data)
+
+
+def _hex(path: str | None, variable: str, what: str, digits: int) -> bytes | None:
+    """Hex digits from a file, or from a variable that holds the digits or names the file."""
+    text = os.environ.get(variable) if path is None else None
+    if text is not None and os.path.exists(text):
+        path, text = text, None
+    if path is not None:
+        text = read_secret(path).decode("ascii", "replace")
+    if not text:
+        return None
+    if len(text) != digits or set(text) - set("0123456789abcdefABCDEF"):
+        raise UsageError("usage.hex.key", "%s: expected %d hex digits%s" % (
+            what, digits, ", found %d characters" % len(text) if len(text) != digits else ""))  # fmt: skip
+    return bytes.fromhex(text)
