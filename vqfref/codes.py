@@ -7,7 +7,10 @@ from __future__ import annotations
 
 CODES: dict[str, tuple[str, str]] = {
     # the caller
-    "usage.backend.unsupported": ("This way of reading is not known or not possible here.", "Use 'pread', or leave it out."),
+    "usage.backend.unsupported": (
+        "This way of reading is not known or not possible here.",
+        "Use 'pread', or leave it out.",
+    ),
     "usage.closed.policy": ("The file has been closed.", "Read inside the `with` block."),
     "usage.expert.range": ("The tensor has no such expert.", "`vqfref ls` shows how many there are."),
     "usage.form.unsupported": ("The header has no such form, or this model can't have it.", "Use 448."),

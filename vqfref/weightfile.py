@@ -15,7 +15,6 @@ if TYPE_CHECKING:
     from typing import Any, Iterator
 
     from vqfref.findings import Finding
-    from vqfref.source import Source
 
 TensorInfo = namedtuple("TensorInfo", "name shape layers experts dtype encoding offset nbytes")
 TensorInfo.__doc__ = """One tensor.
@@ -69,7 +68,7 @@ class WeightFile:
         """The values as array('f'), row-major; `rows` selects rows of a matrix."""
         raise NotImplementedError
 
-    def verify(self, **how: Any) -> Any:
+    def verify(self) -> Any:
         """Check what seals the file; on formats that authenticate nothing, their structure."""
         raise NotImplementedError
 

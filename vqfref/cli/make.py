@@ -164,7 +164,7 @@ def signer_if_given(args: argparse.Namespace) -> dict[str, Any]:
     if args.priv is None and not os.environ.get(secrets.ENV_PRIVATE):
         return {}
     with vqfref.open(args.file, backend="pread") as f:
-        sig = f.header.sig  # type: ignore[attr-defined]
+        sig = f.header.sig
         if not f.metadata()["signed"]:
             return {}
     return {"signer": Signer(secrets.private_key(args), sig.id[: sig.id_len])}

@@ -70,9 +70,7 @@ def table(rows: Iterable[Iterable[object]], right: str = "") -> list[str]:
     widths = [max(map(len, column)) for column in zip(*cells)]
     lines = []
     for row in cells:
-        padded = [
-            c.rjust(w) if right[i : i + 1] == "r" else c.ljust(w) for i, (c, w) in enumerate(zip(row, widths))
-        ]
+        padded = [c.rjust(w) if right[i : i + 1] == "r" else c.ljust(w) for i, (c, w) in enumerate(zip(row, widths))]
         lines.append("  ".join(padded).rstrip())
     return lines
 

@@ -23,7 +23,9 @@ def add_public(verb: argparse.ArgumentParser) -> None:
 
 
 def add_private(verb: argparse.ArgumentParser) -> None:
-    verb.add_argument("--priv", metavar="F", help="file with the private key, 64 hex digits (default: $%s)" % ENV_PRIVATE)
+    verb.add_argument(
+        "--priv", metavar="F", help="file with the private key, 64 hex digits (default: $%s)" % ENV_PRIVATE
+    )
 
 
 def read_secret(path: str) -> bytes:

@@ -105,11 +105,15 @@ def vqf_info(f: VqfFile, findings: list[Any]) -> Iterator[tuple[str, str]]:
     yield "weights", count(len(f.directory), "tensor")
     for name, members in families(f).items():
         yield "", "%-12s %3d  %s" % (name, len(members), human(sum(e.nbytes for e in members)))
-    yield "sealed", "%s; %s" % (
-        "encrypted with SM4-CTR" if f.encrypted else "not encrypted",
-        "signed as %r" % printable(f.header.sig.id.rstrip(b"\0").decode("ascii", "backslashreplace"))
-        if h.flags & structs.FLAG_SIGNED
-        else "not signed",
+    yield (
+        "sealed",
+        "%s; %s"
+        % (
+            "encrypted with SM4-CTR" if f.encrypted else "not encrypted",
+            "signed as %r" % printable(f.header.sig.id.rstrip(b"\0").decode("ascii", "backslashreplace"))
+            if h.flags & structs.FLAG_SIGNED
+            else "not signed",
+        ),
     )
     yield "", "the tag is not checked here: `vqfref verify` reads the whole file"
     yield "structure", summary(findings)

@@ -10,7 +10,7 @@ from __future__ import annotations
 from vqfref.errors import FormatError, VqfrefError
 from vqfref.findings import Findings
 from vqfref.vqf import structs
-from vqfref.vqf.geometry import LINEAR, Geometry, layout_flags, q4_gate, q8_gate, tag_length, tensors
+from vqfref.vqf.geometry import Geometry, layout_flags, q4_gate, q8_gate, tag_length, tensors
 from vqfref.vqf.reader import (
     MIN_SIZE,
     POSITIVE,
@@ -96,7 +96,7 @@ class _Audit:
         return any(name.startswith(prefix) for name in self.names)
 
     def _offset(self, path: str) -> int:
-        return self.head.layout.offset_of(path)
+        return int(self.head.layout.offset_of(path))
 
     # -- the header
 
@@ -129,7 +129,9 @@ class _Audit:
         ):  # fmt: skip
             name = structs.flag_names(bit)
             if flags & bit and not self._has(prefix):
-                contradiction("%s set, but there is no %s tensor" % (name, prefix.rstrip("_") + "_*"[: prefix[-1] == "_"]))
+                contradiction(
+                    "%s set, but there is no %s tensor" % (name, prefix.rstrip("_") + "_*"[: prefix[-1] == "_"])
+                )
             if not flags & bit and self._has(prefix) and prefix != "q8_":
                 contradiction("%s clear, but there are %s tensors" % (name, prefix))
         if flags & structs.FLAG_Q8BUF_Q4 and flags & (structs.FLAG_Q8_8X8 | structs.FLAG_G256):
@@ -142,7 +144,7 @@ class _Audit:
         for bit in (structs.FLAG_Q8_8X8, structs.FLAG_Q4_4X4):
             if usual & bit & ~flags:
                 self.add("note", "vqf.tiles.layout", "%s clear although the arch passes its gate: read as linear rows; "
-                         "if the values look shuffled, the data may be tiled" % structs.flag_names(bit), at, "flags")  # fmt: skip
+                         "if values look shuffled, they may be tiled" % structs.flag_names(bit), at, "flags")  # fmt: skip
         for e in self.entries:
             if e.name == "token_embed" and e.qtype in (structs.F16, structs.F32):
                 if (e.qtype == structs.F16) != bool(flags & structs.FLAG_EMB_F16):
@@ -159,7 +161,9 @@ class _Audit:
 
         for name, present in (("has_q_norm", q_norm), ("has_vision", vision)):
             if bool(getattr(a, name)) != present:
-                wrong("error", name, "%d, but the tensors %s there" % (getattr(a, name), "are" if present else "are not"))
+                wrong(
+                    "error", name, "%d, but the tensors %s there" % (getattr(a, name), "are" if present else "are not")
+                )
         for name in ("has_q_norm", "has_mrope", "has_vision"):
             if getattr(a, name) > 1:
                 wrong("warning", name, "%d, expected 0 or 1" % getattr(a, name))
@@ -183,7 +187,9 @@ class _Audit:
                     wrong("warning", name, "%d without vision, expected 0" % getattr(a, name))
         if self.header.flags & structs.FLAG_MOE:
             if a.n_experts and a.ffn_dim != a.n_experts * a.moe_ffn:
-                wrong("error", "ffn_dim", "%d, expected n_experts * moe_ffn = %d" % (a.ffn_dim, a.n_experts * a.moe_ffn))
+                wrong(
+                    "error", "ffn_dim", "%d, expected n_experts * moe_ffn = %d" % (a.ffn_dim, a.n_experts * a.moe_ffn)
+                )
             if not 0 < a.top_k <= max(a.n_experts, 1):
                 wrong("error", "top_k", "%d of %d experts" % (a.top_k, a.n_experts))
         else:
@@ -269,7 +275,9 @@ class _Audit:
                      entry_offset(e, "bytes"), e.name)  # fmt: skip
         known = self.known.get(e.name)
         if known is None:
-            self.add("warning", "vqf.plan.name", "not a name of the format: the engine ignores it", entry_offset(e), e.name)
+            self.add(
+                "warning", "vqf.plan.name", "not a name of the format: the engine ignores it", entry_offset(e), e.name
+            )
             return
         if (known.qtype, known.rows, known.cols) != (e.qtype, e.rows, e.cols):
             self.add("error", "vqf.plan.shape", "%s of %d x %d, but the arch calls for %s of %d x %d"

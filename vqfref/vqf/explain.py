@@ -97,5 +97,3 @@ def file_fields(source: Source) -> tuple[list[tuple[int, int, str]], int]:
         fields.append((e.offset, e.nbytes, e.name))
     fields.append((head.header.file_len, head.tag_length, "tag"))
     return fields, head.header.data_offset
-
-

@@ -35,10 +35,10 @@ class Geometry:
     """One tensor: what the directory says of it, and the matrices that lie in it.
 
     name, qtype, rows, cols: as in VQFTensor. layers: how many matrices follow one another; layered: False where the
-    tensor is there once and has no layers (then `layers` is 1). shape: the true (out, in) of one matrix, or (n,) of a vector; where `experts` is not 0, of one expert's
-    matrix. expert_axis: 0 where the experts' rows follow one another, 1 where their columns do. tile: the layout that
-    the flags call for (a matrix that doesn't fit it is linear all the same). chunk: rows that are tiled as one piece.
-    pad_cols: zero columns stored after each row.
+    tensor is there once and has no layers (then `layers` is 1). shape: the true (out, in) of one matrix, or (n,) of a
+    vector; where `experts` is not 0, of one expert's matrix. expert_axis: 0 where the experts' rows follow one another,
+    1 where their columns do. tile: the layout that the flags call for (a matrix that doesn't fit it is linear all the
+    same). chunk: rows that are tiled as one piece. pad_cols: zero columns stored after each row.
     """
 
     __slots__ = (
@@ -110,9 +110,7 @@ class Geometry:
             n = min(step, rows - row)
             tiled = n % TILE_ROWS[self.tile] == 0 and cols % 32 == 0
             start = row * cols // info.block_elements * info.block_bytes
-            found.append(
-                Segment(row, n, self.tile if tiled else LINEAR, start, stored_bytes(self.qtype, n * cols))
-            )
+            found.append(Segment(row, n, self.tile if tiled else LINEAR, start, stored_bytes(self.qtype, n * cols)))
         return found
 
     def ranges(
@@ -190,7 +188,7 @@ class Geometry:
 def stored_bytes(qtype: int, elements: int) -> int:
     """Bytes that `elements` values take in an encoding; the last block counts whole. Section 6."""
     info = QTYPES[qtype]
-    return _ceil(elements, info.block_elements) * info.block_bytes
+    return int(_ceil(elements, info.block_elements) * info.block_bytes)
 
 
 def _ceil(a: int, b: int) -> int:
@@ -411,6 +409,4 @@ def tag_length(flags: int) -> int:
 
 def x8_fits(arch: Any) -> bool:
     """x8 copies need rows in eights and columns in thirty-twos in every matrix of a layer (section 8)."""
-    return all(
-        shape[0] % 8 == 0 and shape[1] % 32 == 0 for suffix, _, _, _, shape in matrices(arch) if suffix != "lm"
-    )
+    return all(shape[0] % 8 == 0 and shape[1] % 32 == 0 for suffix, _, _, _, shape in matrices(arch) if suffix != "lm")

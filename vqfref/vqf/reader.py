@@ -15,7 +15,7 @@ from vqfref.source import Source
 from vqfref.vqf import structs
 from vqfref.vqf.geometry import LINEAR, Geometry, tag_length, tensors
 from vqfref.vqf.seal import Verification, derive_keys, verify
-from vqfref.vqf.structs import DIR_OFFSET, FLAG_ENC, HEADER_432, HEADER_448, MAGIC, QTYPES, TENSOR
+from vqfref.vqf.structs import DIR_OFFSET, FLAG_ENC, FLAG_SIGNED, HEADER_432, HEADER_448, MAGIC, QTYPES, TENSOR
 from vqfref.weightfile import TensorInfo, WeightFile
 
 TYPE_CHECKING = False
@@ -209,7 +209,7 @@ def check_bounds(entry: Entry, head: Head) -> None:
 
 def entry_offset(entry: Entry, field: str = "name") -> int:
     """Where a field of a directory entry lies in the file."""
-    return DIR_OFFSET + TENSOR.size * entry.index + TENSOR.offset_of(field)
+    return int(DIR_OFFSET + TENSOR.size * entry.index + TENSOR.offset_of(field))
 
 
 # ---- the file

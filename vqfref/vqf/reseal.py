@@ -35,10 +35,10 @@ Signer = namedtuple("Signer", "d user_id")
 Signer.__doc__ = "Who signs: the private key d, an int, and the user id as bytes, or None for that of the header form."
 
 # Words of arch that say nothing about where tensors lie or how they are read.
-SETTABLE = frozenset(
-    "max_seq_len rope_theta norm_eps bos_id eos_id has_mrope mrope_n_sec mrope_sections vision_start_id vision_end_id "
-    "image_token_id video_token_id top_k vis_ds_idx".split()
-)
+SETTABLE = (
+    "max_seq_len", "rope_theta", "norm_eps", "bos_id", "eos_id", "has_mrope", "mrope_n_sec", "mrope_sections",
+    "vision_start_id", "vision_end_id", "image_token_id", "video_token_id", "top_k", "vis_ds_idx",
+)  # fmt: skip
 
 KEEP = object()  # "as the file has it", where None means "without"
 
@@ -170,7 +170,6 @@ class _Job:
 
     def second_pass(self, progress: Progress | None) -> Iterator[bytes]:
         """All bytes of the new file."""
-        h = self.head.header
         yield self.new_raw
         yield self.directory
         yield from self.source.pieces(*self.gap)
@@ -204,10 +203,12 @@ def packed_field(layout: Any, name: str, value: Any) -> tuple[int, bytes]:
     field = next((f for f in arch.fields if f.name == name), None)
     if name not in SETTABLE or field is None:
         raise UsageError("usage.field.policy", "%r can't be set: it is unknown, or decides where tensors lie; fields: %s"
-                         % (name, " ".join(sorted(SETTABLE))), field=name)  # fmt: skip
+                         % (name, " ".join(SETTABLE)), field=name)  # fmt: skip
     values = tuple(value) if isinstance(value, (tuple, list)) else (value,)
     try:
         packed = struct.pack("<%d%s" % (field.count, SIZES[field.type][0]), *values)
     except (struct.error, OverflowError) as error:
-        raise UsageError("usage.field.range", "%s = %s: %s" % (name, " ".join(map(str, values)), error), field=name) from None
+        raise UsageError(
+            "usage.field.range", "%s = %s: %s" % (name, " ".join(map(str, values)), error), field=name
+        ) from None
     return layout.offset_of("arch." + name), packed

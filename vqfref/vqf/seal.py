@@ -60,7 +60,7 @@ class Tags:
     def __init__(self, canonical: bytes, directory: bytes, *, fnv: bool, hmac_key: bytes | None, digest: bool) -> None:
         self._fnv = kernels.fnv1a64(directory, OFFSET_BASIS) if fnv else None
         self._hmac = HMAC(hmac_key, canonical + directory, kernels.sm3_new) if hmac_key is not None else None
-        self._digest = kernels.sm3_new(canonical + directory) if digest else None
+        self._digest: Any = kernels.sm3_new(canonical + directory) if digest else None
 
     def update(self, stored: bytes, plain: bytes | None) -> None:
         """One piece of the data area, as it is stored and as plaintext (None where no key tells)."""
@@ -220,7 +220,9 @@ class _Verify:
                       "plaintext give %s…" % (sig.digest[:8].hex(), digest[:8].hex()),
                       layout.offset_of("sig.digest"), "sig.digest")  # fmt: skip
         elif name is None or name not in self.user_ids:
-            found = "id_len %d" % sig.id_len if name is None else "user id %r" % name.decode("ascii", "backslashreplace")
+            found = (
+                "id_len %d" % sig.id_len if name is None else "user id %r" % name.decode("ascii", "backslashreplace")
+            )
             self.fail("signature", "vqf.userid.signature", "%s, expected %s" % (
                 found, " or ".join(repr(i.decode("ascii", "backslashreplace")) for i in self.user_ids)),
                 layout.offset_of("sig.id"), "sig.id")  # fmt: skip

@@ -25,7 +25,9 @@ PAGE = 4096  # data_offset is a multiple of it in the files of the engine's conv
 SIZES = {"u32": ("I", 4), "i32": ("i", 4), "f32": ("f", 4), "u64": ("Q", 8), "u8": ("s", 1), "char": ("s", 1)}
 
 Field = namedtuple("Field", "name offset size type count meaning")
-Field.__doc__ = """One member: name, offset in its structure, size in bytes, C type (or a Layout), array length, meaning."""
+Field.__doc__ = (
+    """One member: name, offset in its structure, size in bytes, C type (or a Layout), array length, meaning."""
+)
 
 
 class Layout:
@@ -96,9 +98,12 @@ def lay_out(name: str, members: tuple[tuple[Any, str, str], ...], record: Any = 
         struct_align = max(struct_align, align)
     if offset % struct_align:
         raise AssertionError("%s needs padding at its end: declare it" % name)
-    if record is None:
-        record = namedtuple(name, [f.name for f in fields])  # type: ignore[misc]
-    return Layout(name, tuple(fields), offset, struct_align, record)
+    return Layout(name, tuple(fields), offset, struct_align, record or _record(name, [f.name for f in fields]))
+
+
+def _record(name: str, fields: list[str], defaults: int = 0) -> Any:
+    """A namedtuple whose last `defaults` fields are 0 unless given."""
+    return namedtuple(name, fields, defaults=(0,) * defaults)
 
 
 _ARCH_41 = (
@@ -146,9 +151,7 @@ _ARCH_MOE = (
 )
 
 # One record type for both forms of arch, and one for all forms of the header: what a form lacks has its default.
-Arch = namedtuple(
-    "Arch", [m[1].partition("[")[0] for m in _ARCH_41 + _ARCH_MOE], defaults=(0,) * len(_ARCH_MOE)
-)
+Arch = _record("Arch", [m[1].partition("[")[0] for m in _ARCH_41 + _ARCH_MOE], len(_ARCH_MOE))
 Header = namedtuple(
     "Header", "magic version flags n_tensors arch pad data_offset file_len enc_iv enc_rsvd sig", defaults=(None,)
 )
@@ -300,4 +303,5 @@ def _mirror(layout: Layout) -> Any:
                 ctype = ctype * f.count
         fields.append((f.name, ctype))
     body = {"_pack_": 1, "_layout_": "ms", "_fields_": fields, "__doc__": "ctypes mirror of %s." % layout.name}
-    return type(ctypes.LittleEndianStructure)(layout.name, (ctypes.LittleEndianStructure,), body)
+    metaclass: Any = type(ctypes.LittleEndianStructure)
+    return metaclass(layout.name, (ctypes.LittleEndianStructure,), body)
