@@ -232,12 +232,11 @@ LAYERS = arch(dim=64, n_layers=3, n_heads=4, n_kv_heads=2, head_dim=8, head_dim_
 MOE = arch(
     n_layers=2, n_heads=2, head_dim=16, head_dim_full=16, vocab_size=40, ffn_dim=128, n_experts=4, moe_ffn=32, top_k=2
 )
-VISION_WORDS = dict(
+VISION = arch(
     has_vision=1, vis_depth=2, vis_hidden=16, vis_heads=2, vis_ffn=24, vis_patch=2, vis_temporal=2, vis_merge=2,
     vis_out_dim=32, vis_in_chan=3, vis_max_pos=16, vis_ds_count=1, vis_ds_idx0=1,
 )  # fmt: skip
-VISION = arch(**VISION_WORDS)
-NO_DEEPSTACK = arch(**{**VISION_WORDS, "vis_ds_count": 0, "vis_ds_idx0": 0})
+NO_DEEPSTACK = {**VISION, "vis_ds_count": 0, "vis_ds_idx0": 0}
 TAILS = arch(n_layers=2, n_heads=2, head_dim=12, head_dim_full=12, vocab_size=40)  # k, v: 384 elements a layer
 LM_TAIL = arch(vocab_size=36)  # q8_lm: 1152 elements
 

@@ -11,13 +11,27 @@ import os
 from vqfref.crypto.fnv import fnv1a64
 from vqfref.crypto.sm3 import SM3
 from vqfref.crypto.sm4 import sm4_ctr
-from vqfref.quant.floats import f16_decode, f32_decode
+from vqfref.quant.blocks import (
+    g256_encode,
+    q4_0_decode,
+    q4_0_encode,
+    q4i_encode,
+    q8_0_decode,
+    q8_0_encode,
+)
+from vqfref.quant.floats import bf16_decode, f16_decode, f32_decode
+from vqfref.quant.matmul import dot_float, matvec, matvec_float, matvec_quantized, quantize_activation
+from vqfref.quant.tiles import tile, untile
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-__all__ = ["f16_decode", "f32_decode", "fnv1a64", "sm3", "sm3_new", "sm4_ctr"]
+__all__ = [
+    "bf16_decode", "dot_float", "f16_decode", "f32_decode", "fnv1a64", "g256_encode", "matvec", "matvec_float",
+    "matvec_quantized", "q4_0_decode", "q4_0_encode", "q4i_encode", "q8_0_decode", "q8_0_encode", "quantize_activation",
+    "sm3", "sm3_new", "sm4_ctr", "tile", "untile",
+]  # fmt: skip
 
 # GB/T 32905-2016, A.1
 _SM3_ABC = "66c7f0f462eeedd9d1f2d46bdc10e4e24167c4875cf2f7a2297da02b8f4ba8e0"

@@ -75,30 +75,33 @@ def rows_of(data: bytes | memoryview, cols: int, encoding: str, layout: str = "l
 
 def matvec(data: bytes | memoryview, x: Sequence[float], encoding: str, layout: str = "linear") -> array[float]:
     """A matrix of Q8_0 or Q4_0 rows times the vector x, whose length is the number of columns, a multiple of 32."""
-    activation = quantize_activation(x)
-    return array("f", [dot(row, activation, encoding) for row in rows_of(data, len(x), encoding, layout)])
+    return matvec_quantized(data, quantize_activation(x), encoding, layout)
+
+
+def matvec_quantized(
+    data: bytes | memoryview, activation: Activation, encoding: str, layout: str = "linear"
+) -> array[float]:
+    """The same for an activation that is quantized already."""
+    cols = BLOCK * len(activation[0])
+    return array("f", [dot(row, activation, encoding) for row in rows_of(data, cols, encoding, layout)])
 
 
 def matmul(
     data: bytes | memoryview, xs: Sequence[Sequence[float]], encoding: str, layout: str = "linear"
 ) -> list[array[float]]:
     """The same for several vectors: one result each."""
-    activations = [quantize_activation(x) for x in xs]
-    results = [array("f") for _ in xs]
-    for row in rows_of(data, len(xs[0]) if xs else 0, encoding, layout):
-        for activation, result in zip(activations, results):
-            result.append(dot(row, activation, encoding))
-    return results
+    return [matvec(data, x, encoding, layout) for x in xs]
 
 
 def matvec_float(data: bytes | memoryview, x: Sequence[float], encoding: str, layout: str = "linear") -> array[float]:
-    """The same without quantizing x: weights dequantized, products summed in order, each operation in single
-    precision."""
+    """The same without quantizing x: dequantized weights times floats, as the engine's single-token path does it."""
     decode = {"q8_0": q8_0_decode, "q4_0": q4_0_decode}[encoding]
-    out = array("f")
-    for row in rows_of(data, len(x), encoding, layout):
-        y = 0.0
-        for product in array("f", [w * v for w, v in zip(decode(row), x)]):
-            y = f32(y + product)
-        out.append(y)
-    return out
+    return array("f", [dot_float(decode(row), x) for row in rows_of(data, len(x), encoding, layout)])
+
+
+def dot_float(w: Sequence[float], x: Sequence[float]) -> float:
+    """The sum of w_i * x_i in order, each operation in single precision."""
+    y = 0.0
+    for product in array("f", [a * b for a, b in zip(w, x)]):
+        y = f32(y + product)
+    return y

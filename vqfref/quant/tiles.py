@@ -42,7 +42,14 @@ def untile(data: bytes | bytearray | memoryview, cols: int, layout: str) -> byte
 
 
 def untiled_rows(data: bytes | bytearray | memoryview, cols: int, layout: str) -> Iterator[bytes]:
-    """The linear rows of a tiled matrix one by one, `cols / 32` blocks each."""
+    """The linear rows of a tiled matrix one by one, `cols / 32` blocks each.
+
+    A layout "A of B" is A made of bytes that lay in B already, as the engine makes x8_* copies: both are undone.
+    """
+    layout, _, inner = layout.partition(" of ")
+    if inner:
+        yield from untiled_rows(untile(data, cols, layout), cols, inner)
+        return
     height, size, chunk, xor = LAYOUTS[layout]
     tile_bytes = height * size
     group_bytes = cols // 32 * tile_bytes

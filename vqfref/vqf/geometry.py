@@ -22,13 +22,20 @@ if TYPE_CHECKING:
 LM_CHUNK = 16384  # rows of q8_lm and q4_lm that are quantized and tiled as one piece, section 8
 
 # Tile layouts, section 8: name -> rows in a tile. One tile holds the same block column of that many rows.
+# An x8_* copy is made from the q4 bytes as they stand, which may lie in tiles of 4 rows already.
 LINEAR, Q4_4X4, Q8_8X8, Q8_4X4, X8_8X8L = "linear", "q4_4x4", "q8_8x8", "q8_4x4", "q4_8x8l"
-TILE_ROWS = {LINEAR: 1, Q4_4X4: 4, Q8_8X8: 8, Q8_4X4: 4, X8_8X8L: 8}
+X8_OF_Q4_4X4 = "q4_8x8l of q4_4x4"
+TILE_ROWS = {LINEAR: 1, Q4_4X4: 4, Q8_8X8: 8, Q8_4X4: 4, X8_8X8L: 8, X8_OF_Q4_4X4: 8}
 
 WMODES = ("dual", "q4", "q8", "q4i", "g256")
 
 Segment = namedtuple("Segment", "row rows layout offset nbytes")
 Segment.__doc__ = "Rows row .. row+rows of one layer, stored in one layout at a byte offset inside the tensor."
+
+
+Band = namedtuple("Band", "offset nbytes layout cols first rows start stop")
+Band.__doc__ = """Bytes to decode in one go: `nbytes` at `offset` inside the tensor, in `layout`. Made linear and decoded,
+they give values of which `rows` rows of `cols` begin at value `first`; in each, `start` to `stop` are wanted."""
 
 
 class Geometry:
@@ -126,20 +133,63 @@ class Geometry:
         for all. A range covers whole blocks, or whole tiles where the rows lie in tiles; neighbours are joined.
         Raises UsageError for a layer, an expert, rows or cols that are not there.
         """
-        out, width = self.shape if len(self.shape) == 2 and expert is not None else self.matrix
+        return _joined((band.offset, band.nbytes) for band in self.bands(layer, rows, cols, expert))
+
+    def bands(
+        self,
+        layer: int = 0,
+        rows: tuple[int, int] | None = None,
+        cols: tuple[int, int] | None = None,
+        expert: int | None = None,
+    ) -> Iterator[Band]:
+        """The same part of a layer as pieces to decode: where their bytes lie, and which of their values are wanted."""
         _index("layer", layer, self.layers)
+        if expert is None:
+            (out, width), row, col = self.matrix, 0, 0
+        else:
+            _index("expert", expert, self.experts)
+            out, width = self.shape
+            row, col = (expert * out, 0) if self.expert_axis == 0 else (0, expert * width)
         r0, r1 = _bounds("rows", rows, out)
         c0, c1 = _bounds("cols", cols, width)
-        if expert is not None:
-            _index("expert", expert, self.experts)
-            if self.expert_axis == 0:
-                r0, r1 = r0 + expert * out, r1 + expert * out
-            else:
-                c0, c1 = c0 + expert * width, c1 + expert * width
         if r0 == r1 or c0 == c1:
-            return []
+            return
         base = layer * self.layer_bytes
-        return _joined((base + start, length) for start, length in self._spans(r0, r1, c0, c1))
+        for seg in self.segments():
+            a, b = max(row + r0 - seg.row, 0), min(row + r1 - seg.row, seg.rows)
+            if a < b:
+                for band in self._segment_bands(seg, a, b, col + c0, col + c1):
+                    yield band._replace(offset=base + seg.offset + band.offset)
+
+    def _segment_bands(self, seg: Segment, a: int, b: int, c0: int, c1: int) -> Iterator[Band]:
+        """The bands of rows a … b, columns c0 … c1 of one segment; offsets relative to it."""
+        cols = self.matrix[1]
+        per, size = QTYPES[self.qtype].block_elements, QTYPES[self.qtype].block_bytes
+        height = TILE_ROWS[seg.layout]
+        if seg.layout == LINEAR:
+            # Whole rows follow one another; of part of a row, each row is a band of its own.
+            pieces = (
+                [(a * cols, b * cols)] if c1 - c0 == cols else [(r * cols + c0, r * cols + c1) for r in range(a, b)]
+            )
+            width = c1 - c0
+            for start, stop in pieces:
+                block, end = start // per, _ceil(stop, per)
+                yield Band(
+                    block * size, (end - block) * size, LINEAR, width, start % per, (stop - start) // width, 0, width
+                )
+            return
+        # A group is `height` rows; its tiles follow one another by columns. Whole groups follow one another too.
+        whole = c1 - c0 == cols or seg.layout == X8_OF_Q4_4X4  # in a copy of tiles, columns are not in their places
+        first, last = (0, cols // 32) if whole else (c0 // 32, _ceil(c1, 32))
+        start, width = c0 - first * 32, (last - first) * 32
+        groups = range(a // height, _ceil(b, height))
+        for g in [groups] if whole else [range(group, group + 1) for group in groups]:
+            top, bottom = max(a, g.start * height), min(b, g.stop * height)
+            offset = (g.start * cols // 32 + first) * height * size
+            yield Band(
+                offset, len(g) * width // 32 * height * size, seg.layout, width, (top - g.start * height) * width,
+                bottom - top, start, start + c1 - c0,
+            )  # fmt: skip
 
     def block_spans(self, segment: Segment, block: int) -> list[tuple[int, int]]:
         """Where the bytes of one Q8_0 block lie, relative to its segment: its scale and its codes. Section 8."""
@@ -150,28 +200,6 @@ class Geometry:
         base = (row // tile * (self.matrix[1] // 32) + column) * 34 * tile
         codes = [(base + 2 * tile + 4 * (tile * k + row % tile), 4) for k in range(8)]
         return [(base + 2 * (row % tile), 2), *codes]
-
-    def _spans(self, r0: int, r1: int, c0: int, c1: int) -> Iterator[tuple[int, int]]:
-        cols = self.matrix[1]
-        info = QTYPES[self.qtype]
-        per, size = info.block_elements, info.block_bytes
-        for seg in self.segments():
-            a, b = max(r0, seg.row) - seg.row, min(r1, seg.row + seg.rows) - seg.row
-            if a >= b:
-                continue
-            tile = TILE_ROWS[seg.layout]
-            if c0 == 0 and c1 == cols:  # whole rows, or rows of whole tiles, lie in one piece
-                first = a // tile * tile * cols // per
-                last = _ceil(_ceil(b, tile) * tile * cols, per)
-                yield seg.offset + first * size, (last - first) * size
-                continue
-            for group in range(a // tile, _ceil(b, tile)):
-                start = group * tile * cols  # elements before this row, or this row of tiles
-                if tile == 1:
-                    first, last = (start + c0) // per, _ceil(start + c1, per)
-                else:
-                    first, last = start // per + c0 // per * tile, start // per + _ceil(c1, per) * tile
-                yield seg.offset + first * size, (last - first) * size
 
     def _whole_blocks(self) -> int:
         n = self.layer_elements
@@ -299,9 +327,9 @@ def tensors(arch: Any, families: str, flags: int, q8_tile: int = 0) -> list[Geom
     if moe:
         found.append(Geometry("moe_router", F32, nl * arch.n_experts, dim, (arch.n_experts, dim), nl))
     q8_layout = Q8_8X8 if flags & structs.FLAG_Q8_8X8 else Q8_4X4 if q8_tile == 4 else LINEAR
-    q4_layout = Q4_4X4 if flags & structs.FLAG_Q4_4X4 else LINEAR
+    q4_layout, x8_layout = (Q4_4X4, X8_OF_Q4_4X4) if flags & structs.FLAG_Q4_4X4 else (LINEAR, X8_8X8L)
     for family, prefix, qtype, layout in (
-        ("8", "q8_", Q8_0, q8_layout), ("4", "q4_", Q4_0, q4_layout), ("x", "x8_", Q4_8X8L, X8_8X8L)
+        ("8", "q8_", Q8_0, q8_layout), ("4", "q4_", Q4_0, q4_layout), ("x", "x8_", Q4_8X8L, x8_layout)
     ):  # fmt: skip
         if family not in families:
             continue

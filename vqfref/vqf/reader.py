@@ -7,6 +7,7 @@ gigabytes opens in no time. The engine overlooks much of what can be wrong here:
 
 from __future__ import annotations
 
+from array import array
 from collections import namedtuple
 
 from vqfref import kernels
@@ -20,13 +21,14 @@ from vqfref.weightfile import TensorInfo, WeightFile
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from array import array
-    from typing import Any, Callable, Iterable, Iterator
+    from typing import Any, Callable, Iterable, Iterator, Sequence
 
     from vqfref.findings import Finding
 
 MIN_SIZE = DIR_OFFSET + TENSOR.size  # header and one directory entry, gate 4
 MAX_TENSORS = 1 << 16  # real files have some fifty; the limit keeps a hostile file from costing seconds
+
+ROWS_AT_ONCE = 1 << 20  # values that iter_rows decodes at a time
 
 POSITIVE = ("dim", "n_layers", "n_heads", "head_dim", "ffn_dim", "vocab_size")  # gate 5; same place in both forms
 
@@ -37,6 +39,15 @@ in bytes and the length of its tag."""
 Entry = namedtuple("Entry", "name qtype rows cols offset nbytes raw_name pad index")
 Entry.__doc__ = """One directory entry: name as text, the numbers of VQFTensor, and for the audit the 32 name bytes, the
 padding and the position in the directory."""
+
+DECODERS = {
+    structs.F32: kernels.f32_decode,
+    structs.F16: kernels.f16_decode,
+    structs.Q8_0: kernels.q8_0_decode,  # q4i and g256 are Q8_0 to a reader
+    structs.Q4_0: kernels.q4_0_decode,
+    structs.Q4_8X8L: kernels.q4_0_decode,
+}
+BLOCK_ENCODINGS = {structs.Q8_0: "q8_0", structs.Q4_0: "q4_0", structs.Q4_8X8L: "q4_0"}
 
 Candidate = namedtuple("Candidate", "layout data_offset file_len well_formed fits")
 
@@ -354,33 +365,90 @@ class VqfFile(WeightFile):
     def get_tensor(
         self, name: str, *, layer: int | None = None, rows: slice | None = None, expert: int | None = None
     ) -> array[float]:
-        """The values as array('f'), row-major: the matrix of `layer`, or all layers one after the other.
+        """The values as array('f'), dequantized, row-major.
 
-        rows: a slice of the matrix's rows. F32 and F16 tensors so far. Raises TensorNotFound, UsageError for a layer
-        or rows that are not there, IntegrityError for an encrypted file without its passphrase.
+        layer: one matrix of a tensor that has layers; None gives all layers one after the other. expert: one expert of
+        a layer; None gives all of them, each [out, in], one after the other. rows: a slice with step 1 of the matrix's
+        rows, for which the layer and the expert must be named. Only the bytes that are needed are read and decrypted.
+
+        Raises TensorNotFound; UsageError for a layer, an expert or rows that are not there; FormatError where the
+        directory contradicts the arch; IntegrityError (vqf.enc.key) without the passphrase.
         """
         geometry = self.geometry(name)
-        decode = {structs.F32: kernels.f32_decode, structs.F16: kernels.f16_decode}.get(geometry.qtype)
-        if decode is None:
-            raise UnsupportedError(
-                "vqf.decode.unsupported", "decoding %s" % QTYPES[geometry.qtype].name, field=name, path=self.path
-            )
-        if layer is None:
-            if rows is not None and geometry.layers > 1:
-                raise UsageError("usage.layer.missing", "rows of which of the %d layers?" % geometry.layers, field=name)
-            if rows is None:
-                return decode(self.plain(self._entry(name).offset, geometry.nbytes))
-            layer = 0
-        bounds = None
-        if rows is not None:
-            start, stop, step = rows.indices(geometry.matrix[0])
-            if step != 1:
-                raise UsageError("usage.rows.range", "rows %r: the step must be 1" % (rows,), field=name)
-            bounds = (start, max(start, stop))
-        out = decode(b"")
-        for start, length in self.ranges(name, layer, rows=bounds, expert=expert):
-            out.extend(decode(self.plain(start, length)))
+        out = array("f")
+        if rows is not None and ((layer is None and geometry.layers > 1) or (expert is None and geometry.experts)):
+            raise UsageError("usage.layer.missing", "rows of which %s?" % (
+                "layer" if layer is None and geometry.layers > 1 else "expert"), field=name)  # fmt: skip
+        for one_layer in range(geometry.layers) if layer is None else (layer,):
+            for one_expert in range(geometry.experts) if expert is None and geometry.experts else (expert,):
+                self._append(out, name, geometry, one_layer, one_expert, rows)
         return out
+
+    def iter_rows(
+        self, name: str, *, layer: int = 0, expert: int | None = None, rows: slice | None = None
+    ) -> Iterator[array[float]]:
+        """The rows of one matrix, one array('f') each, reading a few at a time. Raises as `get_tensor` does."""
+        geometry = self.geometry(name)
+        height, width = self._shape(geometry, expert)
+        start, stop, _ = (rows or slice(None)).indices(height)
+        step = max(8, ROWS_AT_ONCE // max(width, 1) // 8 * 8)
+        for at in range(start, stop, step):
+            values = array("f")
+            part = slice(at, min(at + step, stop))
+            self._append(values, name, geometry, layer, expert, part)
+            for i in range(0, len(values), width):
+                yield values[i : i + width]
+
+    def matvec(self, name: str, x: Sequence[float], *, layer: int = 0, expert: int | None = None) -> array[float]:
+        """A matrix times the vector x, straight from the stored blocks: one value a row.
+
+        x is quantized to int8 as the engine's kernels do it (spec section 10) where the matrix is; an F32 or F16 matrix
+        is multiplied in single precision. Raises as `get_tensor` does, and UsageError for x of another length.
+        """
+        geometry = self.geometry(name)
+        _, cols = self._shape(geometry, expert)
+        if len(x) != cols:
+            raise UsageError("usage.vector.shape", "a vector of %d, expected %d" % (len(x), cols), field=name)
+        out = array("f")
+        if geometry.qtype not in BLOCK_ENCODINGS:
+            for row in self.iter_rows(name, layer=layer, expert=expert):
+                out.append(kernels.dot_float(row, x))
+            return out
+        encoding = BLOCK_ENCODINGS[geometry.qtype]
+        activation = kernels.quantize_activation(x)
+        for band in geometry.bands(layer, None, (0, cols), expert):
+            if band.cols % 32 or band.start or band.stop != band.cols or band.first % band.cols:
+                raise UnsupportedError("vqf.columns.align", "the matrix's columns don't begin and end with blocks: "
+                                       "dequantize it instead", field=name, path=self.path)  # fmt: skip
+            data = self.plain(self._entry(name).offset + band.offset, band.nbytes)
+            products = kernels.matvec_quantized(data, activation, encoding, band.layout)
+            skip = band.first // band.cols  # rows of the first tile that belong to another expert
+            out.extend(products[skip : skip + band.rows])
+        return out
+
+    def _shape(self, geometry: Geometry, expert: int | None) -> tuple[int, int]:
+        """(rows, columns) of one matrix without its padding: of the expert, or of the layer as it is stored."""
+        if expert is not None and geometry.experts:
+            return geometry.shape  # type: ignore[return-value]
+        return geometry.matrix[0], geometry.matrix[1] - geometry.pad_cols
+
+    def _append(
+        self, out: array[float], name: str, geometry: Geometry, layer: int, expert: int | None, rows: slice | None
+    ) -> None:
+        """Decode rows of one matrix and append them to `out`."""
+        height, cols = self._shape(geometry, expert)
+        start, stop, step = (rows or slice(None)).indices(height)
+        if step != 1:
+            raise UsageError("usage.rows.range", "rows %r: the step must be 1" % (rows,), field=name)
+        decode = DECODERS[geometry.qtype]
+        for band in geometry.bands(layer, (start, max(start, stop)), (0, cols), expert):
+            data = self.plain(self._entry(name).offset + band.offset, band.nbytes)
+            values = decode(data if band.layout == LINEAR else kernels.untile(data, band.cols, band.layout))
+            if band.start == 0 and band.stop == band.cols:
+                out.extend(values[band.first : band.first + band.rows * band.cols])
+                continue
+            for at in range(band.first, band.first + band.rows * band.cols, band.cols):
+                out.extend(values[at + band.start : at + band.stop])
 
     def verify(
         self,
