@@ -9,24 +9,22 @@ OPENWRT: read from the feed's package lists), not what this project happens to u
 
 import sys
 
-DEBIAN = set(  # python3-minimal
-    """
-    asyncio bz2 concurrent contextvars ctypes dataclasses decimal difflib fractions graphlib gzip hmac html http.client
-    importlib.metadata importlib.resources json lzma mmap multiprocessing numbers pathlib pprint queue resource secrets
-    shutil sqlite3 statistics tarfile tempfile timeit unittest urllib.request uuid xml.etree zipapp zipfile logging
-    _bz2 _ctypes _decimal _json _lzma _sqlite3 _uuid
-    """.split()
-)
+DEBIAN = {  # python3-minimal
+    "asyncio", "bz2", "concurrent", "contextvars", "ctypes", "dataclasses", "decimal", "difflib", "fractions",
+    "graphlib", "gzip", "hmac", "html", "http.client", "importlib.metadata", "importlib.resources", "json", "logging",
+    "lzma", "mmap", "multiprocessing", "numbers", "pathlib", "pprint", "queue", "resource", "secrets", "shutil",
+    "sqlite3", "statistics", "tarfile", "tempfile", "timeit", "unittest", "urllib.request", "uuid", "xml.etree",
+    "zipapp", "zipfile", "_bz2", "_ctypes", "_decimal", "_json", "_lzma", "_sqlite3", "_uuid",
+}  # fmt: skip
 
-YOCTO = DEBIAN | set("datetime hashlib random zlib _datetime _hashlib _random".split())  # python3-core
+YOCTO = DEBIAN | {"datetime", "hashlib", "random", "zlib", "_datetime", "_hashlib", "_random"}  # python3-core
 
-OPENWRT = set(  # python3-light
-    """
-    asyncio cgi cgitb ctypes curses dbm decimal distutils doctest email ensurepip lib2to3 logging lzma multiprocessing
-    pathlib pydoc readline sqlite3 ssl unicodedata unittest urllib uuid venv xml
-    _ctypes _curses _dbm _decimal _hashlib _lzma _sqlite3 _ssl _uuid
-    """.split()
-)
+OPENWRT = {  # python3-light
+    "asyncio", "cgi", "cgitb", "ctypes", "curses", "dbm", "decimal", "distutils", "doctest", "email", "ensurepip",
+    "lib2to3", "logging", "lzma", "multiprocessing", "pathlib", "pydoc", "readline", "sqlite3", "ssl", "unicodedata",
+    "unittest", "urllib", "uuid", "venv", "xml", "_ctypes", "_curses", "_dbm", "_decimal", "_hashlib", "_lzma",
+    "_sqlite3", "_ssl", "_uuid",
+}  # fmt: skip
 
 SETS = {"none": set(), "debian": DEBIAN, "yocto": YOCTO, "openwrt": OPENWRT}
 

@@ -21,25 +21,28 @@ FILES = Path(__file__).resolve().parent.parent / "kat" / "files"
 
 def arch(**words: int) -> structs.Arch:
     """An Arch of these words, the rest zero."""
-    words = {**{name: 0 for name in structs.Arch._fields}, **words}
+    words = {**dict.fromkeys(structs.Arch._fields, 0), **words}
     return structs.Arch(**words)
 
 
 # Small models that the engine's converter turned into files: the numbers of their config.json.
-DENSE = dict(
-    dim=64, n_layers=2, n_heads=4, n_kv_heads=2, head_dim=32, ffn_dim=96, vocab_size=64, has_q_norm=1, has_mrope=1
-)
-TOWER = dict(
-    has_vision=1, vis_depth=1, vis_hidden=32, vis_heads=2, vis_ffn=40, vis_patch=4, vis_temporal=2, vis_merge=2,
-    vis_out_dim=64, vis_in_chan=3, vis_max_pos=16, vis_ds_count=1,
-)  # fmt: skip
+DENSE = {
+    "dim": 64, "n_layers": 2, "n_heads": 4, "n_kv_heads": 2, "head_dim": 32, "ffn_dim": 96, "vocab_size": 64,
+    "has_q_norm": 1, "has_mrope": 1,
+}  # fmt: skip
+TOWER = {
+    "has_vision": 1, "vis_depth": 1, "vis_hidden": 32, "vis_heads": 2, "vis_ffn": 40, "vis_patch": 4,
+    "vis_temporal": 2, "vis_merge": 2, "vis_out_dim": 64, "vis_in_chan": 3, "vis_max_pos": 16, "vis_ds_count": 1,
+}  # fmt: skip
 MOE = {**DENSE, "has_mrope": 0, "ffn_dim": 4 * 32, "n_experts": 4, "moe_ffn": 32, "top_k": 2}
-MINI = dict(
-    dim=32, n_layers=1, n_heads=1, n_kv_heads=1, head_dim=32, ffn_dim=32, vocab_size=32, has_q_norm=1, has_mrope=1
-)
-ODD = dict(
-    dim=64, n_layers=2, n_heads=3, n_kv_heads=1, head_dim=20, ffn_dim=96, vocab_size=68, has_q_norm=1, has_mrope=1
-)
+MINI = {
+    "dim": 32, "n_layers": 1, "n_heads": 1, "n_kv_heads": 1, "head_dim": 32, "ffn_dim": 32, "vocab_size": 32,
+    "has_q_norm": 1, "has_mrope": 1,
+}  # fmt: skip
+ODD = {
+    "dim": 64, "n_layers": 2, "n_heads": 3, "n_kv_heads": 1, "head_dim": 20, "ffn_dim": 96, "vocab_size": 68,
+    "has_q_norm": 1, "has_mrope": 1,
+}  # fmt: skip
 MODELS = {
     "dense": arch(**DENSE),
     "tied-f16-vocab66": arch(**{**DENSE, "vocab_size": 66}),
@@ -117,7 +120,10 @@ class Plans(unittest.TestCase):
             with self.subTest(model=model, wmode=wmode, words=words):
                 options = {"q4+8x8l": {"x8": True}, "q8 4x4": {"q8_tile": 4}}.get(wmode, {})
                 got = plan(
-                    MODELS[model], wmode.partition("+")[0].partition(" ")[0], form=448 if words == 45 else 432, **options
+                    MODELS[model],
+                    wmode.partition("+")[0].partition(" ")[0],
+                    form=448 if words == 45 else 432,
+                    **options,
                 )
                 self.assertEqual((got.size, got.flags, len(got.tensors)), (size, flags, n))
                 self.assertEqual(got.file_len, size - 8)
@@ -149,9 +155,7 @@ class Plans(unittest.TestCase):
         for path in files:
             with self.subTest(path.name):
                 data = path.read_bytes()
-                got = plan(
-                    MINI_ARCH, "q4", form=432 if "h432" in path.name else 448, encrypted="enc" in path.name
-                )
+                got = plan(MINI_ARCH, "q4", form=432 if "h432" in path.name else 448, encrypted="enc" in path.name)
                 entries = [struct.unpack_from("<32sIII4xQQ", data, 448 + 64 * i) for i in range(14)]
                 self.assertEqual(
                     [
@@ -419,7 +423,11 @@ class Segments(unittest.TestCase):
         chunk8, chunk4 = 16384 * 34, 16384 * 18
         self.assertEqual(
             self.lm(2 * 16384 + 4, Q8_0, 3),
-            [(0, 16384, Q8_8X8, 0, chunk8), (16384, 16384, Q8_8X8, chunk8, chunk8), (32768, 4, LINEAR, 2 * chunk8, 136)],
+            [
+                (0, 16384, Q8_8X8, 0, chunk8),
+                (16384, 16384, Q8_8X8, chunk8, chunk8),
+                (32768, 4, LINEAR, 2 * chunk8, 136),
+            ],
         )
         self.assertEqual(
             self.lm(2 * 16384 + 4, Q4_0, 3),
@@ -495,7 +503,8 @@ TILES = {  # layout: qtype, rows, bytes of a chunk, bytes of a tile
 def units(qtype: int, layout: str, rows: int, cols: int) -> list[tuple[int, int, int]]:
     """The blocks or tiles of a matrix: offset, length, and as a bit set the elements that need any of its bytes.
 
-    "q4 8x8l of 4x4" is what the converter makes where Q4_4X4 is on: tiles of tiles, read as if they were rows.
+    "q4 8x8l of 4x4" is what the converter makes where Q4_4X4 is on: tiles of tiles, read as if they were rows. A tile of
+    it holds pieces of several columns, so a whole row of tiles is taken for the unit.
     """
     plain = linear(qtype, rows, cols)
     if layout == "linear":
@@ -505,6 +514,7 @@ def units(qtype: int, layout: str, rows: int, cols: int) -> list[tuple[int, int,
         _, r, chunk, size = TILES[outer]
         if inner:
             plain = [plain[i] for i in tiled(18, 4, 4, rows, cols)]
+            size *= cols // 32
         serves = [plain[i] for i in tiled(BLOCK[qtype], r, chunk, rows, cols)]
     found = []
     for start in range(0, len(serves), size):
@@ -602,8 +612,8 @@ class Ranges(unittest.TestCase):
 
     def test_chunks_of_an_lm_follow_one_another_each_in_its_own_layout(self) -> None:
         for qtype, tile, layout, rows in (
-            (Q8_0, Q8_8X8, "q8 8x8", 38), (Q8_0, Q8_4X4, "q8 4x4", 38), (Q4_0, Q4_4X4, "q4 4x4", 38),
-            (Q8_0, Q8_8X8, "q8 8x8", 40), (Q4_0, Q4_4X4, "q4 4x4", 32),
+            (Q8_0, Q8_8X8, "q8 8x8", 38), (Q8_0, Q8_4X4, "q8 4x4", 36), (Q4_0, Q4_4X4, "q4 4x4", 22),
+            (Q8_0, Q8_8X8, "q8 8x8", 24),
         ):  # fmt: skip
             blocks = []
             for row in range(0, rows, 16):
@@ -659,7 +669,13 @@ class Ranges(unittest.TestCase):
         down = t.name.endswith("down")
         for e in range(n):
             dr, dc = (0, e * width) if down else (e * out, 0)
-            for r0, r1, c0, c1 in ((0, out, 0, width), (3, 9, 0, width), (0, out, 7, width), (8, 9, 5, 6), (4, 4, 0, 1)):
+            for r0, r1, c0, c1 in (
+                (0, out, 0, width),
+                (3, 9, 0, width),
+                (0, out, 7, width),
+                (8, 9, 5, 6),
+                (4, 4, 0, 1),
+            ):
                 got = t.ranges(1, rows=(r0, r1), cols=(c0, c1), expert=e)
                 want = wanted(blocks, selection(cols, r0 + dr, r1 + dr, c0 + dc, c1 + dc), size)
                 self.assertEqual(got, want, (t, e, r0, r1, c0, c1))
@@ -677,7 +693,9 @@ class Ranges(unittest.TestCase):
         found = by_name(tensors(arch(**{**DENSE, "vocab_size": 16384 + 6}), "84", 3))
         # q8: rows 16383 and 16384 are in the last tile row (of 8) of one chunk and in a linear row of the next
         self.assertEqual(found["q8_lm"].ranges(rows=(16383, 16385)), [(16376 * 68, 9 * 68)])
-        self.assertEqual(found["q8_lm"].ranges(rows=(16383, 16385), cols=(0, 32)), [(16376 * 68, 272), (16384 * 68, 34)])
+        self.assertEqual(
+            found["q8_lm"].ranges(rows=(16383, 16385), cols=(0, 32)), [(16376 * 68, 272), (16384 * 68, 34)]
+        )
         self.assertEqual(found["q4_lm"].ranges(rows=(16386, 16388)), [(16386 * 36, 2 * 36)])
         self.assertEqual(found["q4_lm"].ranges(rows=(16379, 16380), cols=(40, 41)), [(16376 * 36 + 72, 72)])
 

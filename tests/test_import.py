@@ -23,7 +23,9 @@ FLAGS = ["-" + "O" * sys.flags.optimize] * (sys.flags.optimize > 0) + ["-W" + w 
 
 FIRST = {"os", "sys", "struct"}  # what these three may import at module top
 FIRST_MODULES = ("vqfref", "vqfref.errors", "vqfref.source")
-FLOOR = FIRST | set("array binascii math io operator itertools functools collections contextlib".split())
+FLOOR = FIRST | {
+    "array", "binascii", "math", "io", "operator", "itertools", "functools", "collections", "contextlib",
+}  # fmt: skip
 IN_CLI = FLOOR | {"argparse", "re"}
 
 # Imports inside a function of what images lack, without `except ImportError` around them, and why that is right.
@@ -229,7 +231,9 @@ class Sources(unittest.TestCase):
             if i.ours:
                 (mine, my_room), (other, other_room) = place(i.module), place(i.target)
                 if other > mine or (other == mine and my_room != other_room):
-                    wrong.append("%s (floor %d) imports %s (floor %d), line %d" % (i.module, mine, i.target, other, i.line))
+                    wrong.append(
+                        "%s (floor %d) imports %s (floor %d), line %d" % (i.module, mine, i.target, other, i.line)
+                    )
         self.expect_none(wrong, "a file imports from floors below it, or from its own room")
 
     def test_imports_run_in_no_circles(self) -> None:
@@ -261,8 +265,7 @@ def python(code: str, *argv: str) -> str:
     run = subprocess.run(
         [sys.executable, "-I", "-S", "-B", *FLAGS, "-c", code, ROOT, *argv],
         stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
+        capture_output=True,
         timeout=120,
     )
     text, errors = run.stdout.decode("utf-8", "replace"), run.stderr.decode("utf-8", "replace")

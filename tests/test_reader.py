@@ -19,11 +19,16 @@ from unittest import mock
 import vqfref
 from tests import samples
 from tests.samples import F16, F32, HEADER, Q4_0, Q8_0, WORD, at, patch, real, reseal
+from tests.test_geometry import TILES, tiled
 from vqfref.errors import FormatError, IntegrityError, LimitError, TensorNotFound, UnsupportedError, UsageError
 from vqfref.source import Source
 from vqfref.source import mmap as HAS_MMAP
 from vqfref.vqf import reader
 from vqfref.vqf.reader import VqfFile
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from array import array
 
 ROOT = str(Path(__file__).resolve().parent.parent)
 SIZE, FILE_LEN = 11400, 11392  # of the real plain files; data_offset is 4096
@@ -334,11 +339,16 @@ class Forms(Cases):
         self.assertNotIn("ENC", self.refused("vqf.size.truncated", real("h448-plain")[:-24]).message)
 
     def test_the_signing_tool_s_32_bytes_too_many_are_recognised(self) -> None:
-        error = self.refused("vqf.size.bounds", real("h448-enc-signed") + bytes(32))
-        self.assertIn("32 bytes too many", error.message)
-        self.assertIn("signing tool", error.message)
-        self.assertNotIn("signing tool", self.refused("vqf.size.bounds", real("h448-signed") + bytes(32)).message)
-        self.assertNotIn("signing tool", self.refused("vqf.size.bounds", real("h448-enc") + bytes(33)).message)
+        for name in ("h432-enc-signed", "h448-enc-signed"):
+            error = self.refused("vqf.signtool.bounds", real(name) + bytes(32))
+            self.assertEqual((error.offset, error.field), (11424, "file_len"))
+            for text in ("32 bytes too many", "signing tool", "11424", "11456"):
+                self.assertIn(text, error.message)
+        for data in (
+            real("h448-enc-signed") + bytes(31), real("h448-enc-signed") + bytes(33), real("h448-signed") + bytes(32),
+            real("h448-plain") + bytes(32),
+        ):  # fmt: skip
+            self.assertNotIn("signing tool", self.refused("vqf.size.bounds", data).message)
 
     def test_a_moe_file_has_the_448_byte_form(self) -> None:
         f = self.opened(samples.model("moe"))
@@ -476,7 +486,15 @@ class Infos(Cases):
             ("layers", "token_embed", "f16"), ("layers", "attn_norm", "f32"),
         ):  # fmt: skip
             self.assertEqual(self.opened(samples.model(name)).info(tensor).encoding, encoding, (name, tensor))
-        self.assertIn("8x8l", self.opened(samples.model("x8")).info("x8_gate").encoding)
+
+    def test_the_encoding_of_x8_copies_says_of_what_they_are_copies(self) -> None:
+        a, rows, _, _ = samples.MODELS["x8"]
+        plain = self.opened(samples.build(a, rows, 0x25)).info("x8_gate").encoding
+        twice = self.opened(samples.build(a, rows, 0x27)).info("x8_gate").encoding
+        self.assertIn("8x8l", plain.partition(" in tiles ")[2])
+        self.assertNotIn("4x4", plain)
+        self.assertIn("8x8l", twice.partition(" in tiles ")[2])
+        self.assertIn("4x4", twice.partition(" in tiles ")[2])
 
     def test_a_matrix_that_stays_linear_under_the_flag_is_called_linear(self) -> None:
         # q_out 60: q4_o is [64, 60]; section 8, "any single matrix"
@@ -503,11 +521,12 @@ class Infos(Cases):
         data = samples.build(samples.arch(), rows, 0x23)
         f = self.opened(data)
         offset, _ = samples.place_of(data, "mystery")
-        self.assertEqual(tuple(f.info("mystery")), ("mystery", (6, 5), 0, 0, "f32", "f32", offset, 120))
-        self.assertEqual(f.get_tensor("mystery").tolist(), list(struct.unpack_from("<30f", data, offset)))
-        self.assertEqual(
-            f.get_tensor("mystery", rows=slice(4, 6)).tolist(), list(struct.unpack_from("<10f", data, offset + 80))
-        )
+        t = f.info("mystery")
+        self.assertEqual((t.name, t.shape, t.layers, t.experts), ("mystery", (6, 5), 0, 0))
+        self.assertEqual((t.dtype, t.encoding, t.offset, t.nbytes), ("f32", "f32", offset, 120))
+        f = self.opened(patch(data, offset, "30f", *range(30)))
+        self.assertEqual(f.get_tensor("mystery").tolist(), list(range(30)))
+        self.assertEqual(f.get_tensor("mystery", rows=slice(4, 6)).tolist(), list(range(20, 30)))
         self.assertEqual((f.info("blob").dtype, f.info("blob").nbytes), ("q8_0", 102))
 
     def test_an_unknown_qtype_can_be_listed_and_read_raw_but_not_decoded(self) -> None:
@@ -648,22 +667,20 @@ class Values(Cases):
 
     def test_layers_follow_one_another(self) -> None:
         data = samples.model("layers")  # 3 layers, dim 64
-        f = self.opened(data)
         offset, nbytes = samples.place_of(data, "attn_norm")
-        values = list(struct.unpack_from("<192f", data, offset))
         self.assertEqual(nbytes, 768)
-        self.assertEqual(f.get_tensor("attn_norm").tolist(), values)
+        f = self.opened(patch(data, offset, "192f", *range(192)))
+        self.assertEqual(f.get_tensor("attn_norm").tolist(), list(range(192)))
         for layer in range(3):
-            self.assertEqual(f.get_tensor("attn_norm", layer=layer).tolist(), values[64 * layer : 64 * layer + 64])
+            self.assertEqual(f.get_tensor("attn_norm", layer=layer).tolist(), list(range(64 * layer, 64 * layer + 64)))
 
     def test_rows_of_a_matrix_in_one_layer(self) -> None:
         data = samples.model("moe")  # moe_router: 2 layers of [4, 32]
-        f = self.opened(data)
-        values = list(struct.unpack_from("<256f", data, samples.place_of(data, "moe_router")[0]))
+        f = self.opened(patch(data, samples.place_of(data, "moe_router")[0], "256f", *range(256)))
         for layer in (0, 1):
             for a, b in ((0, 4), (1, 3), (3, 4)):
                 got = f.get_tensor("moe_router", layer=layer, rows=slice(a, b)).tolist()
-                self.assertEqual(got, values[128 * layer + 32 * a : 128 * layer + 32 * b])
+                self.assertEqual(got, list(range(128 * layer + 32 * a, 128 * layer + 32 * b)))
 
     def test_layers_and_rows_and_experts_that_are_not_there_are_the_caller_s_fault(self) -> None:
         f = self.opened(samples.model("moe"))
@@ -704,6 +721,40 @@ class Values(Cases):
                     self.fails("vqf.enc.key", IntegrityError, f.get_tensor, tensor)
                     self.fails("vqf.enc.key", IntegrityError, f.get_tensor, tensor, rows=slice(0, 1))
 
+    def test_rows_that_are_read_one_by_one_are_the_rows_of_the_matrix(self) -> None:
+        data = real("h448-plain")
+        f = self.opened(data)
+        values = list(struct.unpack_from("<1024e", data, 0x1000))
+        for rows in (None, slice(3, 9), slice(-1, None), slice(7, 7)):
+            want = [values[32 * row : 32 * row + 32] for row in range(32)[rows or slice(None)]]
+            self.assertEqual([row.tolist() for row in f.iter_rows("token_embed", rows=rows)], want)
+        for rows in (slice(0, 8, 2), slice(None, None, -1)):
+            self.fails("usage.rows.range", UsageError, lambda rows=rows: list(f.iter_rows("token_embed", rows=rows)))
+
+    def test_many_rows_are_read_in_pieces_and_none_is_lost(self) -> None:
+        a = samples.arch(vocab_size=33000)  # token_embed has more than 2^20 values
+        data = samples.build(a, samples.text_rows(a)[:1], 0x23, seal=False)
+        data = patch(data, 4096, "%dH" % (33000 * 32), *(i * 7 % 0x7C00 for i in range(33000 * 32)))
+        f = self.opened(data)
+        whole = f.get_tensor("token_embed")
+        self.assertEqual(whole.tolist(), list(struct.unpack_from("<%de" % (33000 * 32), data, 4096)))
+        for pieces in (f.iter_rows("token_embed"), f.values("token_embed")):
+            again = whole[:0]
+            n = 0
+            for piece in pieces:
+                again += piece
+                n += 1
+            self.assertGreater(n, 1)
+            self.assertEqual(again, whole)
+        self.assertEqual(len(list(f.iter_rows("token_embed", rows=slice(1, -1)))), 32998)
+
+    def test_a_matrix_without_columns_has_no_values(self) -> None:
+        rows = [*samples.text_rows(samples.arch()), samples.row("flat", F32, 3, 0), samples.row("none", F16, 0, 3)]
+        f = self.opened(samples.build(samples.arch(), rows, 0x23))
+        for name in ("flat", "none"):
+            self.assertEqual((f.info(name).nbytes, f.raw(name)), (0, b""))
+            self.assertEqual((f.get_tensor(name).tolist(), sum(map(len, f.iter_rows(name)))), ([], 0))
+
     def test_an_unknown_name_is_a_key_error_that_names_its_neighbours(self) -> None:
         f = self.opened(real("h448-plain"))
         for call in (f.info, f.raw, f.chunks, f.get_tensor, f.geometry, f.ranges):
@@ -723,6 +774,117 @@ class Values(Cases):
         self.assertNotIn("q8_gate", f)
         self.assertNotIn("", f)
         self.assertNotIn(7, f)
+
+
+class Blocks(Cases):
+    """Quantized tensors against a decoder of a few lines, through the tiles of section 8 as tests/test_geometry.py has
+    them: whole, by layer, by expert and by rows."""
+
+    def expected(self, data: bytes, name: str, rows: int, cols: int, layer: int, layout: str) -> list[list[float]]:
+        """The values of one layer, row by row."""
+        q8 = "q8_" in name
+        block = 34 if q8 else 18
+        offset, size = samples.place_of(data, name)[0], rows * cols // 32 * block
+        stored = data[offset + layer * size : offset + (layer + 1) * size]
+        while layout != "linear":
+            outer, _, layout = layout.partition(" of ")
+            layout = "q4 " + layout if layout else "linear"
+            _, r, chunk, tile = TILES[outer]
+            plain = bytearray(size)
+            for at_tile, at_plain in enumerate(tiled(block, r, chunk, rows, cols)):
+                code = not q8 and at_tile % tile >= 2 * r
+                plain[at_plain] = stored[at_tile] ^ (0x88 if code else 0)
+            stored = bytes(plain)
+        values: list[float] = []
+        for start in range(0, size, block):
+            (d,) = struct.unpack_from("<e", stored, start)
+            codes = stored[start + 2 : start + block]
+            if q8:
+                values += [d * (q - 256 if q > 127 else q) for q in codes]
+            else:
+                values += [d * ((q & 15) - 8) for q in codes] + [d * ((q >> 4) - 8) for q in codes]
+        return [values[cols * row : cols * row + cols] for row in range(rows)]
+
+    def compare(
+        self, data: bytes, name: str, rows: int, cols: int, layout: str, experts: int = 0, pad: int = 0, **options: int
+    ) -> None:
+        f = self.opened(data, **options)
+        layers = f.info(name).layers
+        whole = []
+        for layer in range(max(layers, 1)):
+            matrix = [row[: cols - pad] for row in self.expected(data, name, rows, cols, layer, layout)]
+            if not experts:
+                parts = [(None, matrix)]
+            elif name.endswith("down"):
+                width = cols // experts
+                parts = [(e, [row[e * width : (e + 1) * width] for row in matrix]) for e in range(experts)]
+            else:
+                height = rows // experts
+                parts = [(e, matrix[e * height : (e + 1) * height]) for e in range(experts)]
+            for expert, part in parts:
+                where = {"layer": layer, "expert": expert}
+                self.same(f.get_tensor(name, **where), part, where)
+                n = len(part)
+                if layer == max(layers - 1, 0):
+                    for some in (slice(0, 1), slice(3, 9), slice(n - 1, n), slice(7, 8), slice(4, n), slice(2, 2)):
+                        self.same(f.get_tensor(name, rows=some, **where), part[some], (where, some))
+                whole += part
+        self.same(f.get_tensor(name), whole, "all layers")
+
+    def same(self, got: array, want: list[list[float]], what: object) -> None:
+        # As text, since NaN is not equal to itself; a product of a half and an int8 is exact in single precision.
+        self.assertEqual(str(got.tolist()), str([value for row in want for value in row]), what)
+
+    def test_matrices_in_tiles_and_in_rows(self) -> None:
+        dual = samples.model("dual")  # dim 64, 3 layers, q_out 32, k_out 16, ff 96, V 40
+        q8 = samples.MODELS["q8"]
+        linear = samples.build(q8[0], q8[1], 0x20)
+        for suffix, rows, cols in (("q", 32, 64), ("k", 16, 64), ("o", 64, 32), ("down", 64, 96), ("lm", 40, 64)):
+            with self.subTest(suffix):
+                self.compare(dual, "q8_" + suffix, rows, cols, "q8 8x8")
+                self.compare(dual, "q4_" + suffix, rows, cols, "q4 4x4")
+                self.compare(linear, "q8_" + suffix, rows, cols, "linear")
+                self.compare(linear, "q8_" + suffix, rows, cols, "q8 4x4", q8_tile=4)
+        self.compare(samples.model("q4i"), "q8_gate", 96, 64, "linear")
+        self.compare(samples.model("g256"), "q8_gate", 96, 64, "q8 8x8")
+
+    def test_a_linear_matrix_in_a_tiled_file(self) -> None:
+        a = samples.arch(dim=64, n_layers=2, n_heads=3, n_kv_heads=1, head_dim=20, ffn_dim=96, vocab_size=68)
+        data = samples.build(a, samples.text_rows(a), 0x22)
+        self.compare(data, "q4_o", 64, 60, "linear")  # a row is no whole number of blocks
+        self.compare(data, "q4_k", 20, 64, "q4 4x4")
+
+    def test_vision_matrices_are_linear_and_fc2_has_padded_rows(self) -> None:
+        data = samples.model("vision")  # 2 blocks, hidden 16, ffn 24
+        self.compare(data, "v_q8_qkv", 48, 16, "linear")
+        self.compare(data, "v_q8_fc1", 24, 16, "linear")
+        self.compare(data, "v_q8_fc2", 16, 32, "linear", pad=8)
+
+    def test_experts(self) -> None:
+        data = samples.model("moe-dual")  # dim 32, 2 layers, 4 experts of 32
+        for suffix, rows, cols in (("gate", 128, 32), ("up", 128, 32), ("down", 32, 128)):
+            self.compare(data, "q8_" + suffix, rows, cols, "q8 8x8", 4)
+            self.compare(data, "q4_" + suffix, rows, cols, "q4 4x4", 4)
+        self.fails("usage.layer.missing", UsageError, self.opened(data).get_tensor, "q4_up", layer=0, rows=slice(0, 1))
+
+    def test_x8_copies_are_taken_through_both_tilings(self) -> None:
+        a, rows, _, _ = samples.MODELS["x8"]
+        for flags, layout in ((0x27, "q4 8x8l of 4x4"), (0x25, "q4 8x8l")):
+            data = samples.build(a, rows, flags)
+            for suffix, n, cols in (("q", 32, 64), ("k", 16, 64), ("o", 64, 32), ("down", 64, 96)):
+                with self.subTest(suffix, layout=layout):
+                    self.compare(data, "x8_" + suffix, n, cols, layout)
+
+    def test_an_encrypted_file_decodes_to_the_same_values_with_its_passphrase(self) -> None:
+        for form in ("h432-", "h448-"):
+            plain = self.opened(real(form + "plain"))
+            for kind in ("enc", "enc-signed"):
+                f = VqfFile(Source(real(form + kind)), passphrase=b"correct horse battery staple")
+                for name in NAMES:
+                    self.assertEqual(f.get_tensor(name), plain.get_tensor(name), name)
+                for name in ("token_embed", "q4_down"):
+                    some = slice(5, 7)
+                    self.assertEqual(f.get_tensor(name, layer=0, rows=some), plain.get_tensor(name, layer=0, rows=some))
 
 
 class Closing(Cases):
@@ -981,7 +1143,9 @@ class Checksum(Cases):
                     os.truncate(path, size)
                     got = f.verify()
                 self.assertFalse(got.ok)
-                self.assertEqual([(x.code, x.severity, x.path) for x in got.findings], [("file.cut.truncated", "error", path)])
+                self.assertEqual(
+                    [(x.code, x.severity, x.path) for x in got.findings], [("file.cut.truncated", "error", path)]
+                )
 
 
 if __name__ == "__main__":

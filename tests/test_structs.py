@@ -316,9 +316,7 @@ class RealHeaders(unittest.TestCase):
         )  # fmt: skip
         data = structs.HEADER_432.pack(header)
         self.assertEqual(data[:16], bytes.fromhex("46514657 02000000 63000000 29000000"))
-        self.assertEqual(
-            data[184:208], bytes.fromhex("0010000000000000 0010f58a00000000 0000000000000000")
-        )
+        self.assertEqual(data[184:208], bytes.fromhex("0010000000000000 0010f58a00000000 0000000000000000"))
         self.assertEqual(data[200:232], bytes(32))
         self.assertEqual(data[232:], bytes(200))
 
@@ -420,7 +418,9 @@ class Mirrors(unittest.TestCase):
             for seed in range(5):
                 data = random_bytes(layout, seed)
                 with self.subTest(name, seed=seed):
-                    self.same(getattr(structs, name).from_buffer_copy(data), getattr(structs, layout).unpack(data), layout)
+                    self.same(
+                        getattr(structs, name).from_buffer_copy(data), getattr(structs, layout).unpack(data), layout
+                    )
 
     def test_the_bytes_of_a_mirror_are_the_bytes_of_the_file(self) -> None:
         for name, layout in MIRRORS.items():
@@ -444,7 +444,8 @@ class Mirrors(unittest.TestCase):
         entry = structs.VQFTensor(name=b"q8_q", qtype=2, rows=0x100, cols=0x20, offset=0x40, bytes=0x2200)
         self.assertEqual(
             bytes(entry),
-            b"q8_q".ljust(32, b"\0") + bytes.fromhex("02000000 00010000 20000000 00000000 4000000000000000 0022000000000000"),
+            b"q8_q".ljust(32, b"\0")
+            + bytes.fromhex("02000000 00010000 20000000 00000000 4000000000000000 0022000000000000"),
         )
 
     def same(self, mirror: ctypes.Structure, record: tuple, layout: str) -> None:

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     )
     from vqfref.findings import Finding
     from vqfref.weightfile import TensorInfo, WeightFile
-    from vqfref.weights import check, open
+    from vqfref.weights import check, open, sniff
 
 _HOME = {
     "errors": (
@@ -34,7 +34,7 @@ _HOME = {
     ),
     "findings": ("Finding",),
     "weightfile": ("TensorInfo", "WeightFile"),
-    "weights": ("check", "open"),
+    "weights": ("check", "open", "sniff"),
 }  # fmt: skip
 
 __all__ = [
@@ -52,6 +52,7 @@ __all__ = [
     "__version__",
     "check",
     "open",
+    "sniff",
 ]
 
 

@@ -16,7 +16,7 @@ from vqfref.crypto import sm2
 from vqfref.errors import FormatError, SignatureError, UsageError, VqfrefError
 from vqfref.findings import Findings
 from vqfref.source import Source
-from vqfref.vqf.seal import Step
+from vqfref.weightfile import Step
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

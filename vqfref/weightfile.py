@@ -8,22 +8,52 @@ from __future__ import annotations
 from collections import namedtuple
 
 from vqfref.errors import TensorNotFound
+from vqfref.findings import Finding
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from array import array
-    from typing import Any, Iterator
+    from typing import Any, Iterable, Iterator
 
-    from vqfref.findings import Finding
 
-TensorInfo = namedtuple("TensorInfo", "name shape layers experts dtype encoding offset nbytes")
+FieldRow = namedtuple("FieldRow", "offset size field raw value meaning")
+FieldRow.__doc__ = (
+    "A field of a header, explained: offset in the file, size, dotted name, raw bytes as hex, value, meaning."
+)
+
+VALUES_AT_ONCE = 1 << 18  # in one piece of `values`
+
+TensorInfo = namedtuple("TensorInfo", "name shape layers experts dtype encoding offset nbytes path")
 TensorInfo.__doc__ = """One tensor.
 
 shape: (out, in) of one matrix, or (n,) of a vector; layers and experts are apart: `layers` such matrices follow one
 another, 0 where the tensor has no layers (a token embedding), and each layer holds `experts` of them, 0 if none.
 dtype: the stored element or block type; encoding: how the values are arranged in the bytes. offset: from the start of
-the file that holds it, in bytes; nbytes: length as stored.
+the file that holds it, in bytes; nbytes: length as stored; path: that file.
 """
+
+Step = namedtuple("Step", "name result detail")
+Step.__doc__ = "One check of a verification: its name, 'ok', 'failed' or 'not checked', and why or what that means."
+
+
+class Verification(namedtuple("Verification", "ok authenticated steps findings")):
+    """The outcome of `verify`. ok: nothing failed and nothing that was required is missing; authenticated: a key that
+    the caller gave has vouched for the bytes; steps: all Steps; findings: all Findings."""
+
+    __slots__ = ()
+
+    @classmethod
+    def of_structure(cls, findings: list[Finding], require: Iterable[str] = ()) -> Verification:
+        """The outcome for a format that authenticates nothing: its structure alone; whatever is required is missing."""
+        for name in require:
+            message = "%s is required, but this format authenticates nothing" % name
+            findings = [*findings, Finding("file.authentication.missing", "error", message, engine="accepts")]
+        ok = not any(f.severity == "error" for f in findings)
+        steps = [
+            Step("structure", "ok" if ok else "failed", "every rule of the container"),
+            Step("authentication", "not checked", "this format has neither checksum nor signature"),
+        ]
+        return cls(ok, False, steps, findings)
 
 
 class WeightFile:
@@ -68,8 +98,12 @@ class WeightFile:
         """The values as array('f'), row-major; `rows` selects rows of a matrix."""
         raise NotImplementedError
 
-    def verify(self) -> Any:
-        """Check what seals the file; on formats that authenticate nothing, their structure."""
+    def values(self, name: str) -> Iterator[array[float]]:
+        """All values of a tensor as `get_tensor` has them, in pieces of some VALUES_AT_ONCE: for tensors of any size."""
+        raise NotImplementedError
+
+    def verify(self, *, require: Iterable[str] = (), **how: Any) -> Verification:
+        """Check what seals the file; on formats that authenticate nothing, their structure. `require` as in VqfFile."""
         raise NotImplementedError
 
     def check(self) -> list[Finding]:
@@ -85,6 +119,9 @@ class WeightFile:
 
     def __exit__(self, *exc: object) -> None:
         self.close()
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.keys())
 
     def __contains__(self, name: object) -> bool:
         return name in self.keys()

@@ -5,14 +5,11 @@ from __future__ import annotations
 import os
 
 from vqfref.errors import VqfrefError
+from vqfref.findings import Finding, Findings
 from vqfref.source import Source
 from vqfref.weightfile import TensorInfo, WeightFile
 
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from vqfref.findings import Finding
-
-__all__ = ["TensorInfo", "WeightFile", "check", "open"]
+__all__ = ["TensorInfo", "WeightFile", "check", "open", "sniff"]
 
 
 def open(
@@ -20,16 +17,30 @@ def open(
 ) -> WeightFile:
     """Open a weight file by its headers alone; nothing reads the whole of it.
 
-    path: a VQF file. passphrase: for an encrypted VQF file, bytes or text (taken as UTF-8); it is not checked here,
-    `verify` does. backend: "mmap" (the default where it exists) or "pread". q8_tile: see VqfFile. A mapped file that
-    somebody truncates kills the process when a view is read; with backend="pread" that is an error.
+    path: a VQF file, a safetensors file, an index of such, or a Hugging Face model folder. passphrase: for an encrypted
+    VQF file, bytes or text (taken as UTF-8); it is not checked here, `verify` does. backend: "mmap" (the default where
+    it exists) or "pread". q8_tile: see VqfFile. A mapped file that somebody truncates kills the process when a view is
+    read; with backend="pread" that is an error.
 
     Raises OSError; a VqfrefError with the first gate that the file does not pass.
     """
-    from vqfref.vqf.reader import VqfFile
+    path = os.fspath(path)
+    if os.path.isdir(path):
+        from vqfref.safetensors.reader import open_folder
 
+        return open_folder(path, backend)
+    if path.endswith(".index.json"):
+        from vqfref.safetensors.reader import open_index
+
+        return open_index(path, backend)
     source = Source(path, backend)
     try:
+        if is_safetensors(source):
+            from vqfref.safetensors.reader import SafetensorsFile
+
+            return SafetensorsFile(source)
+        from vqfref.vqf.reader import VqfFile
+
         key = passphrase.encode() if isinstance(passphrase, str) else passphrase
         return VqfFile(source, passphrase=key, q8_tile=q8_tile)
     except BaseException as error:
@@ -44,7 +55,38 @@ def check(path: str | os.PathLike[str], *, q8_tile: int = 0) -> list[Finding]:
 
     No key is needed, and little of the data is read. Raises OSError alone.
     """
-    from vqfref.vqf.audit import audit
-
+    path = os.fspath(path)
+    if os.path.isdir(path) or path.endswith(".index.json"):
+        try:
+            with open(path, backend="pread") as files:
+                findings: list[Finding] = files.check()
+                return findings
+        except VqfrefError as error:
+            return [Finding.from_error(error)]
     with Source(path, "pread") as source:
+        if is_safetensors(source):
+            from vqfref.safetensors.reader import audit_container
+
+            found = Findings(path)
+            audit_container(source, found)
+            return found.sorted()
+        from vqfref.vqf.audit import audit
+
         return audit(source, q8_tile=q8_tile)
+
+
+def sniff(path: str | os.PathLike[str]) -> str:
+    """The format that `open` takes a path for: 'vqf' or 'safetensors'. Raises OSError."""
+    path = os.fspath(path)
+    if os.path.isdir(path) or path.endswith(".index.json"):
+        return "safetensors"
+    with Source(path, "pread") as source:
+        return "safetensors" if is_safetensors(source) else "vqf"
+
+
+def is_safetensors(source: Source) -> bool:
+    """Does a file look like safetensors? By its name, or by a JSON object behind eight bytes of length."""
+    start = source.read_at(0, min(source.size, 9))
+    if start.startswith(b"FQFW"):
+        return False
+    return (source.path or "").endswith((".safetensors", ".uqff")) or (start[8:] == b"{" and start[5:8] == bytes(3))

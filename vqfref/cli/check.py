@@ -53,11 +53,13 @@ def run_check(args: argparse.Namespace) -> int:
     ok = not any(f.severity in bad for f in findings)
     engine = engine_verdict(findings)
     lines = [str(f) for f in findings]
-    lines.append(summary(findings) + "; the engine " + {
+    format = vqfref.sniff(args.file)
+    who = "the safetensors library" if format == "safetensors" else "the engine"
+    lines.append("%s; %s %s" % (summary(findings), who, {
         "accepts": "would load this file", "refuses": "refuses this file",
         "unknown": "may load this file: its versions differ",
-    }[engine])  # fmt: skip
-    return finish(args, "vqf", ok, findings, {"engine": engine}, lines)
+    }[engine]))  # fmt: skip
+    return finish(args, format, ok, findings, {"engine": engine}, lines)
 
 
 def engine_verdict(findings: list[Finding]) -> str:

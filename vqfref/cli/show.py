@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from vqfref.cli.check import engine_verdict, summary
 from vqfref.cli.output import add_file, count, finish, human, number, table
+from vqfref.weights import sniff
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -11,6 +12,7 @@ if TYPE_CHECKING:
     from typing import Any, Callable, Iterator
 
     from vqfref.vqf.reader import VqfFile
+    from vqfref.weightfile import WeightFile
 
 
 def add_verbs(add_verb: Callable[..., Any]) -> None:
@@ -64,8 +66,24 @@ def run_info(args: argparse.Namespace) -> int:
         findings = f.check()
         extra = {"metadata": f.metadata(), "engine": engine_verdict(findings)}
         ok = not any(x.severity == "error" for x in findings)
-        lines = table(vqf_info(f, findings)) + [str(x) for x in findings]
-        return finish(args, f.format, ok, findings, extra, lines)
+        rows: Any = vqf_info(f, findings) if f.format == "vqf" else safetensors_info(f, findings)  # type: ignore[arg-type]
+        return finish(args, f.format, ok, findings, extra, table(rows) + [str(x) for x in findings])
+
+
+def safetensors_info(f: WeightFile, findings: list[Any]) -> Iterator[tuple[str, str]]:
+    """The rows of `info` for a safetensors file or set."""
+    infos = list(f.tensors())
+    files = sorted({t.path or "" for t in infos})
+    yield "file", f.path or ""
+    yield "format", "safetensors, %s in %s" % (count(len(infos), "tensor"), count(max(len(files), 1), "file"))
+    yield "data", human(sum(t.nbytes for t in infos))
+    for dtype in sorted({t.dtype for t in infos}):
+        members = [t for t in infos if t.dtype == dtype]
+        yield "", "%-8s %5d  %s" % (dtype, len(members), human(sum(t.nbytes for t in members)))
+    for key, value in f.metadata().get("metadata", {}).items():
+        yield "metadata", "%s = %s" % (key, value)
+    yield "sealed", "this format authenticates nothing"
+    yield "structure", summary(findings)
 
 
 def vqf_info(f: VqfFile, findings: list[Any]) -> Iterator[tuple[str, str]]:
@@ -134,30 +152,27 @@ def families(f: VqfFile) -> dict[str, list[Any]]:
 def run_header(args: argparse.Namespace) -> int:
     import vqfref
     from vqfref.source import Source
-    from vqfref.vqf import structs
-    from vqfref.vqf.explain import explain_fields, guess_layout
 
     with Source(args.file, args.backend) as source:
-        data = source.read_at(0, min(source.size, structs.HEADER_448.size))
-        layout, why = guess_layout(data, source.size)
-        rows = explain_fields(layout, data)
-        if args.directory:
-            header = layout.unpack(data.ljust(layout.size, b"\0"))
-            dir_offset = structs.DIR_OFFSET_V1 if layout is structs.HEADER_V1 else structs.DIR_OFFSET
-            for i in range(min(header.n_tensors, max(0, source.size - dir_offset) // structs.TENSOR.size)):
-                at = dir_offset + structs.TENSOR.size * i
-                entry = source.read_at(at, structs.TENSOR.size)
-                rows += explain_fields(structs.TENSOR, entry, at, "entry[%d]." % i)
+        form, rows = explainer(args.file).header_rows(source, args.directory)
     findings = vqfref.check(args.file, q8_tile=args.q8_tile)
     ok = not any(f.severity == "error" for f in findings)
-    keys = ("offset", "size", "field", "raw", "value", "meaning")
-    lines = ["# %s: %s" % (layout.name, why)]
+    lines = ["# " + form]
     lines += table([("OFFSET", "SIZE", "FIELD", "BYTES", "VALUE", "MEANING")] + [
         ("0x%03x" % r.offset, r.size, r.field, shortened(r.raw), r.value, r.meaning) for r in rows
     ], " r")  # fmt: skip
     lines += [str(f) for f in findings]
-    extra = {"layout": layout.name, "why": why, "fields": [dict(zip(keys, r)) for r in rows]}
-    return finish(args, "vqf", ok, findings, extra, lines)
+    extra = {"layout": form, "fields": [r._asdict() for r in rows]}
+    return finish(args, sniff(args.file), ok, findings, extra, lines)
+
+
+def explainer(path: str) -> Any:
+    """The module that explains the fields of a file's format."""
+    if sniff(path) == "vqf":
+        from vqfref.vqf import explain
+    else:
+        from vqfref.safetensors import explain  # type: ignore[no-redef]
+    return explain
 
 
 def shortened(raw: str) -> str:
@@ -183,6 +198,8 @@ def run_ls(args: argparse.Namespace) -> int:
             rows += [(t.name, shape_text(t), t.encoding, "0x%x" % t.offset, t.nbytes) for t in infos]
             tensors = [{**t._asdict(), "shape": list(t.shape)} for t in infos]
             return finish(args, f.format, True, [], {"tensors": tensors}, table(rows, "   rr"))
+        if f.format != "vqf":
+            raise vqfref.UsageError("usage.layer.range", "tensors of this format have no layers")
         parts = list(layer_parts(f, args.layer, args.expert))
         rows = [("NAME", "ENCODING", "OFFSET", "BYTES", "RANGES")]
         rows += [(name, enc, "0x%x" % r[0][0], sum(n for _, n in r), len(r)) for name, enc, r in parts if r]
@@ -208,7 +225,7 @@ def shape_text(t: Any) -> str:
     """A shape with its layers and experts before it.
 
     >>> from vqfref.weightfile import TensorInfo
-    >>> shape_text(TensorInfo("q4_q", (2048, 2048), 28, 0, "q4_0", "q4_0", 0, 0))
+    >>> shape_text(TensorInfo("q4_q", (2048, 2048), 28, 0, "q4_0", "q4_0", 0, 0, None))
     '28 x [2048, 2048]'
     """
     return "".join("%d x " % n for n in (t.layers, t.experts) if n) + str(list(t.shape))
@@ -220,7 +237,6 @@ def shape_text(t: Any) -> str:
 def run_hexdump(args: argparse.Namespace) -> int:
     import vqfref
     from vqfref.source import Source
-    from vqfref.vqf.explain import file_fields
 
     start, stop = args.skip or 0, None
     if args.tensor is not None:
@@ -229,7 +245,7 @@ def run_hexdump(args: argparse.Namespace) -> int:
         start = t.offset + start
         stop = min(start + 256, t.offset + t.nbytes)
     with Source(args.file, args.backend) as source:
-        fields, data_offset = file_fields(source)
+        fields, data_offset = explainer(args.file).file_fields(source)
         if args.count is not None:
             stop = start + args.count
         elif stop is None:

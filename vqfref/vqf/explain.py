@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
-from collections import namedtuple
-
 from vqfref.errors import VqfrefError
 from vqfref.vqf import structs
 from vqfref.vqf.reader import MIN_SIZE, candidates, entry_offset, load_directory, load_head
 from vqfref.vqf.structs import DIR_OFFSET, DIR_OFFSET_V1, HEADER_448, HEADER_V1, TENSOR, Layout
+from vqfref.weightfile import FieldRow
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
     from vqfref.source import Source
-
-FieldRow = namedtuple("FieldRow", "offset size field raw value meaning")
-FieldRow.__doc__ = "One field: offset in the file, size, dotted name, raw bytes as hex, value and meaning as text."
 
 
 def guess_layout(data: bytes, size: int) -> tuple[Layout, str]:
@@ -76,6 +72,20 @@ def explain(field: Any, value: Any) -> tuple[str, str]:
     if field.type == "u64":
         return "%d (0x%x)" % (value, value), field.meaning
     return str(value), field.meaning
+
+
+def header_rows(source: Source, directory: bool = False) -> tuple[str, list[FieldRow]]:
+    """A line about the header's form, and every field of it; with `directory`, of the directory's entries too."""
+    data = source.read_at(0, min(source.size, HEADER_448.size))
+    layout, why = guess_layout(data, source.size)
+    rows = explain_fields(layout, data)
+    if directory:
+        n_tensors = layout.unpack(data.ljust(layout.size, b"\0")).n_tensors
+        start = DIR_OFFSET_V1 if layout is HEADER_V1 else DIR_OFFSET
+        for i in range(min(n_tensors, max(0, source.size - start) // TENSOR.size)):
+            at = start + TENSOR.size * i
+            rows += explain_fields(TENSOR, source.read_at(at, TENSOR.size), at, "entry[%d]." % i)
+    return "%s: %s" % (layout.name, why), rows
 
 
 def file_fields(source: Source) -> tuple[list[tuple[int, int, str]], int]:

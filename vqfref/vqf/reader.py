@@ -15,9 +15,9 @@ from vqfref.errors import FormatError, IntegrityError, LimitError, UnsupportedEr
 from vqfref.source import Source
 from vqfref.vqf import structs
 from vqfref.vqf.geometry import LINEAR, Geometry, tag_length, tensors
-from vqfref.vqf.seal import Verification, derive_keys, verify
+from vqfref.vqf.seal import derive_keys, verify
 from vqfref.vqf.structs import DIR_OFFSET, FLAG_ENC, FLAG_SIGNED, HEADER_432, HEADER_448, MAGIC, QTYPES, TENSOR
-from vqfref.weightfile import TensorInfo, WeightFile
+from vqfref.weightfile import VALUES_AT_ONCE, TensorInfo, Verification, WeightFile
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -27,8 +27,6 @@ if TYPE_CHECKING:
 
 MIN_SIZE = DIR_OFFSET + TENSOR.size  # header and one directory entry, gate 4
 MAX_TENSORS = 1 << 16  # real files have some fifty; the limit keeps a hostile file from costing seconds
-
-ROWS_AT_ONCE = 1 << 20  # values that iter_rows decodes at a time
 
 POSITIVE = ("dim", "n_layers", "n_heads", "head_dim", "ffn_dim", "vocab_size")  # gate 5; same place in both forms
 
@@ -291,11 +289,19 @@ class VqfFile(WeightFile):
         if geometry is None:  # a name or a size that the format does not know: the directory's own numbers
             dtype = QTYPES[entry.qtype].name if entry.qtype in QTYPES else "qtype %d" % entry.qtype
             shape: tuple[int, ...] = (entry.rows, entry.cols)
-            return TensorInfo(name, shape, 0, 0, dtype, dtype, entry.offset, entry.nbytes)
+            return TensorInfo(name, shape, 0, 0, dtype, dtype, entry.offset, entry.nbytes, self.path)
         layers = geometry.layers if geometry.layered else 0
         dtype = QTYPES[entry.qtype].name
         return TensorInfo(
-            name, geometry.shape, layers, geometry.experts, dtype, self._encoding(geometry), entry.offset, entry.nbytes
+            name,
+            geometry.shape,
+            layers,
+            geometry.experts,
+            dtype,
+            self._encoding(geometry),
+            entry.offset,
+            entry.nbytes,
+            self.path,
         )
 
     def geometry(self, name: str) -> Geometry:
@@ -389,15 +395,28 @@ class VqfFile(WeightFile):
     ) -> Iterator[array[float]]:
         """The rows of one matrix, one array('f') each, reading a few at a time. Raises as `get_tensor` does."""
         geometry = self.geometry(name)
-        height, width = self._shape(geometry, expert)
-        start, stop, _ = (rows or slice(None)).indices(height)
-        step = max(8, ROWS_AT_ONCE // max(width, 1) // 8 * 8)
-        for at in range(start, stop, step):
-            values = array("f")
-            part = slice(at, min(at + step, stop))
-            self._append(values, name, geometry, layer, expert, part)
+        width = self._shape(geometry, expert)[1]
+        for values in self._row_groups(name, geometry, layer, expert, rows):
             for i in range(0, len(values), width):
                 yield values[i : i + width]
+
+    def values(self, name: str) -> Iterator[array[float]]:
+        geometry = self.geometry(name)
+        for layer in range(geometry.layers):
+            for expert in range(geometry.experts) if geometry.experts else (None,):
+                yield from self._row_groups(name, geometry, layer, expert, None)
+
+    def _row_groups(
+        self, name: str, geometry: Geometry, layer: int, expert: int | None, rows: slice | None
+    ) -> Iterator[array[float]]:
+        """The rows of one matrix in groups of some VALUES_AT_ONCE values, whole tiles each."""
+        height, width = self._shape(geometry, expert)
+        start, stop, _ = (rows or slice(None)).indices(height)
+        step = max(8, VALUES_AT_ONCE // max(width, 1) // 8 * 8)
+        for at in range(start, stop, step):
+            values = array("f")
+            self._append(values, name, geometry, layer, expert, slice(at, min(at + step, stop)))
+            yield values
 
     def matvec(self, name: str, x: Sequence[float], *, layer: int = 0, expert: int | None = None) -> array[float]:
         """A matrix times the vector x, straight from the stored blocks: one value a row.
@@ -457,6 +476,7 @@ class VqfFile(WeightFile):
         user_ids: Iterable[bytes] | None = None,
         require: Iterable[str] = (),
         progress: Callable[[int, int], None] | None = None,
+        **_: Any,
     ) -> Verification:
         """Gates 8 to 11, with the passphrase given to `open`: reads the whole file and says what was checked, what was
         not, and why. See seal.verify; `authenticated` is set when a key vouched for the file.

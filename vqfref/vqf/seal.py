@@ -15,6 +15,7 @@ from vqfref.crypto.hmac_sm3 import HMAC, equal
 from vqfref.errors import SignatureError, UsageError
 from vqfref.findings import Findings
 from vqfref.vqf.structs import DIR_OFFSET, FLAG_ENC, FLAG_SIGNED, HEADER_448, TENSOR
+from vqfref.weightfile import Step, Verification
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -32,13 +33,6 @@ PIECE = 1 << 20  # bytes of one piece of a pass; a multiple of the cipher's bloc
 
 Keys = namedtuple("Keys", "sm4 hmac")
 Keys.__doc__ = "What a passphrase becomes: 16 bytes each for SM4 and for HMAC."
-
-Step = namedtuple("Step", "name result detail")
-Step.__doc__ = "One check of a verification: its name, 'ok', 'failed' or 'not checked', and why or what that means."
-
-Verification = namedtuple("Verification", "ok authenticated steps findings")
-Verification.__doc__ = """The outcome of `verify`. ok: nothing failed and nothing that was required is missing;
-authenticated: a key that the caller gave has vouched for the bytes; steps: all Steps; findings: all Findings."""
 
 
 def derive_keys(passphrase: bytes) -> Keys:

@@ -1,0 +1,1 @@
+"""safetensors, the container of HF models and of UQFF shards: reader."""
