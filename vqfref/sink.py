@@ -44,6 +44,12 @@ class AtomicFile:
         """Append bytes."""
         self._file.write(data)
 
+    def write_at(self, offset: int, data: bytes) -> None:
+        """Overwrite bytes that were written before; the next `write` still appends."""
+        self._file.seek(offset)
+        self._file.write(data)
+        self._file.seek(0, os.SEEK_END)
+
     def __enter__(self) -> AtomicFile:
         return self
 

@@ -66,7 +66,7 @@ def run_info(args: argparse.Namespace) -> int:
         findings = f.check()
         extra = {"metadata": f.metadata(), "engine": engine_verdict(findings)}
         ok = not any(x.severity == "error" for x in findings)
-        rows: Any = vqf_info(f, findings) if f.format == "vqf" else safetensors_info(f, findings)  # type: ignore[arg-type]
+        rows: Any = vqf_info(f, findings) if f.format == "vqf" else safetensors_info(f, findings)
         return finish(args, f.format, ok, findings, extra, table(rows) + [str(x) for x in findings])
 
 

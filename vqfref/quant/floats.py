@@ -120,3 +120,15 @@ def bf16_encode(values: Iterable[float]) -> bytes:
 def round_f32(values: Iterable[float]) -> array[float]:
     """Doubles rounded to single precision one by one; infinite on overflow."""
     return array("f", values)
+
+
+def all_finite(values: array[float]) -> bool:
+    """Is there neither a NaN nor an infinity? Their sum tells: finite single-precision numbers can't overflow a double."""
+    total = sum(values)
+    return total - total == 0
+
+
+def count_nonfinite(values: array[float]) -> tuple[int, int]:
+    """How many values are NaN, and how many infinite."""
+    nans = sum([v != v for v in values])
+    return nans, sum([v - v != 0 for v in values]) - nans
