@@ -80,6 +80,14 @@ def mini(
     return lambda: build(arch(**words or {}), [(change or {}).get(i, r) for i, r in enumerate(ROWS)], flags, **how)
 
 
+def many_layers(n: int, families: str = "4", flags: int = 0x20, fill: int = 1) -> bytes:
+    """A hostile model of `n` layers of one block each, all its tensors at the same place; the tag is not right."""
+    a = arch(dim=1, n_layers=n, n_heads=1, head_dim=32, ffn_dim=32, has_q_norm=0)
+    rows = [r for r in text_rows(a, families) if r.name[1:3] in ("8_", "4_") and r.name[3:] != "lm"]
+    data = build(a, rows, flags, places=dict.fromkeys(range(len(rows)), 4096), seal=False)
+    return data if fill else data[:4096] + bytes(len(data) - 4104) + data[-8:]
+
+
 def zeroed(name: str, tensor: str, start: int = 0, length: int | None = None) -> Callable[[], bytes]:
     """One of the models with part of a tensor zero, sealed again."""
 
@@ -163,6 +171,8 @@ GATES = [
               "vqf.size.bounds", "error", len(data), "file_len", "refuses")
         for n, data in ((1, PLAIN), (8, PLAIN_432), (24, PLAIN), (32, ENC), (4096, PLAIN))
     ),
+    Fault("32 bytes too many, as the engine's signing tool leaves them", lambda: ENC_SIGNED + bytes(32),
+          "vqf.signtool.bounds", "error", 11424, "file_len", "refuses"),
     Fault("the ENC flag on a plain file", header(8, "I", 0xA3), "vqf.size.truncated", "error", 11400, "file_len", "refuses"),
     Fault("no ENC flag on an encrypted file", header(8, "I", 0x23, data=ENC),
           "vqf.size.bounds", "error", 11400, "file_len", "refuses"),

@@ -63,25 +63,28 @@ def report(data: bytes) -> list[tuple[Any, ...]]:
 
 
 class Headers(unittest.TestCase):
-    def assert_noticed(self, name: str, free: set[str], sparse: bool = False) -> None:
-        """Every flip is reported, but for those in free fields; there none is."""
+    def assert_noticed(self, name: str, free: set[str], only: tuple[str, ...] = ("",), step: int = 1) -> None:
+        """Every flip is reported, but for those in free fields; there none is.
+
+        only: how the fields looked at begin; step: of fields of more than four bytes, every how many bits.
+        """
         data = real(name)
-        form = int(name[1:4])
         before = set(report(data))
-        seen, missed, wrong = set(), [], []
-        for field, offset, size in header_fields(form):
-            for bit in bits(offset, size)[:: 5 if sparse and size > 4 else 1]:
-                flipped = flip(data, bit)
-                noticed = bool(set(report(flipped)) - before)
-                if noticed and field in free:
-                    wrong.append((field, bit))
-                elif not noticed and field not in free:
+        quiet, missed, wrong = set(), [], []
+        for field, offset, size in header_fields(int(name[1:4])):
+            if not field.startswith(only):
+                continue
+            for bit in bits(offset, size)[:: step if size > 4 else 1]:
+                noticed = bool(set(report(flip(data, bit))) - before)
+                if not noticed:
+                    quiet.add(field)
+                if not noticed and field not in free:
                     missed.append((field, bit))
-                elif not noticed:
-                    seen.add(field)
+                if noticed and field in free and field != "sig.id":  # its test is further down
+                    wrong.append((field, bit))
         self.assertEqual(missed, [])
-        self.assertEqual([w for w in wrong if w[0] != "sig.id"], [])
-        self.assertEqual(seen, free)
+        self.assertEqual(wrong, [])
+        self.assertEqual(quiet, free)
 
     def test_fields_of_the_tests_cover_each_header_without_gaps(self) -> None:
         for form in (448, 432):
@@ -94,15 +97,15 @@ class Headers(unittest.TestCase):
     def test_every_flip_in_a_448_byte_header_is_reported_but_in_free_words(self) -> None:
         self.assert_noticed("h448-plain", FREE)
 
-    def test_every_flip_in_a_432_byte_header_is_reported_but_in_free_words(self) -> None:
-        self.assert_noticed("h432-plain", FREE)
+    def test_flips_in_a_432_byte_header_are_reported_but_in_free_words(self) -> None:
+        self.assert_noticed("h432-plain", FREE, step=5)
 
     def test_a_signature_block_is_free_but_its_id_length_and_reserved_word(self) -> None:
-        self.assert_noticed("h448-signed", FREE | FREE_IF_SIGNED, sparse=True)
-        self.assert_noticed("h432-signed", FREE | FREE_IF_SIGNED, sparse=True)
+        for name in ("h448-signed", "h432-signed"):
+            self.assert_noticed(name, FREE_IF_SIGNED, only=("sig.", "enc_", "flags"), step=5)
 
     def test_the_iv_of_an_encrypted_file_is_free(self) -> None:
-        self.assert_noticed("h448-enc", FREE | FREE_IF_ENCRYPTED, sparse=True)
+        self.assert_noticed("h448-enc", FREE_IF_ENCRYPTED, only=("sig.", "enc_", "flags"), step=5)
 
     def test_bytes_of_the_user_id_are_free_and_those_behind_it_are_not(self) -> None:
         for name, start, length in (("h448-signed", 248 + 160, 16), ("h432-signed", 232 + 160, 12)):
@@ -125,7 +128,7 @@ class Headers(unittest.TestCase):
         for name in ("h448-plain", "h432-plain"):
             data = real(name)
             refused = 0
-            for bit in [*bits(0, int(name[1:4]))[::3], *bits(at(6), 64)]:
+            for bit in [*bits(0, int(name[1:4]))[::7], *bits(at(6), 64)[::3]]:
                 flipped = flip(data, bit)
                 expected = {r[0] for r in report(flipped)} & gates
                 try:
@@ -135,7 +138,7 @@ class Headers(unittest.TestCase):
                     refused += 1
                 else:
                     self.assertEqual(expected, set(), bit)
-            self.assertGreater(refused, 100)
+            self.assertGreater(refused, 50)
 
 
 class Directory(unittest.TestCase):

@@ -332,6 +332,10 @@ class VqfFile(WeightFile):
             )
         return plain
 
+    def known_names(self) -> list[str]:
+        """The names of all tensors that the format has for this arch, in the writer's order."""
+        return list(self._geometries())
+
     def ranges(
         self,
         name: str,

@@ -1,0 +1,146 @@
+"""A converted file against the model it was made from: how far its values are off, and whether our encoder explains them.
+
+For each tensor: RMSE, largest error, cosine, the worst block, and a verdict. *identical*: the bit-exact encoder gives the
+same bytes. *explained*: it does with the older rounding profile (spec section 9). *not explained*: with the first
+block that differs. Values are read through the file's own layout, so the figures hold whatever the verdict.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import namedtuple
+
+from vqfref import kernels
+from vqfref.errors import FormatError, UnsupportedError
+from vqfref.vqf.convert import Encoder, read_config
+from vqfref.vqf.geometry import LINEAR, TILE_ROWS
+from vqfref.vqf.reader import DECODERS
+from vqfref.vqf.sources import Sources
+from vqfref.vqf.structs import QTYPES
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from array import array
+    from typing import Callable, Iterator
+
+    from vqfref.vqf.geometry import Geometry
+    from vqfref.vqf.reader import VqfFile
+    from vqfref.weightfile import WeightFile
+
+    Progress = Callable[[int, int], None]
+
+IDENTICAL, EXPLAINED, NOT_EXPLAINED, NO_SOURCE = "identical", "explained", "not explained", "no source"
+
+Comparison = namedtuple("Comparison", "name verdict detail count rmse max cosine worst")
+Comparison.__doc__ = """One tensor against its source. verdict: one of IDENTICAL, EXPLAINED, NOT_EXPLAINED, NO_SOURCE;
+detail: why, or where the first block that differs lies; count: values; rmse, max: of the errors; cosine: between file
+and source, 1 for equal directions; worst: the place of the largest error, as text."""
+
+
+def compare(f: VqfFile, sources: WeightFile, folder: str, progress: Progress | None = None) -> Iterator[Comparison]:
+    """One Comparison for each tensor of the file's directory.
+
+    f: opened with its passphrase if it is encrypted; sources: the model folder opened; folder: its path, for
+    config.json. Raises FormatError for a config that can't be read, IntegrityError without the passphrase.
+    """
+    read_config(folder, sources.keys())
+    wanted = Sources(sources, f.header.arch)
+    done = 0
+    for name in f:
+        try:
+            geometry = f.geometry(name)
+            if name not in f.known_names():
+                raise UnsupportedError("vqf.plan.name", "not a name of the format")
+            wanted.check(geometry)
+        except (FormatError, UnsupportedError) as error:
+            yield Comparison(name, NO_SOURCE, "%s%s" % (error.field + ": " if error.field else "", error.message),
+                             0, math.nan, math.nan, math.nan, "")  # fmt: skip
+        else:
+            yield _compare_tensor(f, wanted, geometry)
+        done += f.info(name).nbytes
+        if progress:
+            progress(min(done, f.head.size), f.head.size)
+    if progress:
+        progress(f.head.size, f.head.size)
+
+
+def _compare_tensor(f: VqfFile, sources: Sources, geometry: Geometry) -> Comparison:
+    figures = _Figures(geometry)
+    first = None
+    at = f.info(geometry.name).offset
+    for layer, row, _, floats, expected in Encoder(sources, f.header.flags, legacy=False).groups(geometry):
+        stored = bytes(f.plain(at, len(expected)))
+        at += len(expected)
+        layout = next(s.layout for s in geometry.segments() if s.row <= row < s.row + s.rows)
+        if first is None and stored != expected:
+            first = _first_block(geometry, stored, expected, layer, row, layout)
+        figures.add(_values(geometry, stored, layout), floats, layer, row)
+    if first is None:
+        return figures.result(IDENTICAL, "")
+    if _is_legacy(f, sources, geometry):
+        return figures.result(EXPLAINED, "the rounding of files from before 2026-09-10")
+    return figures.result(NOT_EXPLAINED, first)
+
+
+def _is_legacy(f: VqfFile, sources: Sources, geometry: Geometry) -> bool:
+    """Does the encoder with the older rounding give the stored bytes?"""
+    at = f.info(geometry.name).offset
+    for _, _, _, _, expected in Encoder(sources, f.header.flags, legacy=True).groups(geometry):
+        if f.plain(at, len(expected)) != expected:
+            return False
+        at += len(expected)
+    return True
+
+
+def _values(geometry: Geometry, stored: bytes, layout: str) -> array[float]:
+    """The values of whole stored rows."""
+    if layout != LINEAR:
+        stored = kernels.untile(stored, geometry.matrix[1], layout)
+    return DECODERS[geometry.qtype](stored)
+
+
+def _first_block(geometry: Geometry, stored: bytes, expected: bytes, layer: int, row: int, layout: str) -> str:
+    """Where the first difference between two encodings of the same rows lies, and both bytes."""
+    at = next(i for i, (a, b) in enumerate(zip(stored, expected)) if a != b)
+    info = QTYPES[geometry.qtype]
+    cols, height = geometry.matrix[1], TILE_ROWS[layout]
+    where = "layer %d, " % layer if geometry.layered else ""
+    if layout == LINEAR:
+        element = at // info.block_bytes * info.block_elements
+        place = "row %d, column %d" % (row + element // cols, element % cols)
+    else:
+        group, tile = divmod(at // (info.block_bytes * height), cols // 32)
+        place = "rows %d to %d, columns %d to %d" % (
+            row + group * height, row + group * height + height - 1, tile * 32, tile * 32 + 31,
+        )  # fmt: skip
+    return "first difference in %s%s: stored %02x, expected %02x" % (where, place, stored[at], expected[at])
+
+
+class _Figures:
+    """Error figures of one tensor, summed up row group by row group."""
+
+    def __init__(self, geometry: Geometry) -> None:
+        self.geometry = geometry
+        self.count = 0
+        self.errors = self.dots = self.file_squares = self.source_squares = self.max = 0.0
+        self.worst = ""
+
+    def add(self, values: array[float], floats: array[float], layer: int, row: int) -> None:
+        self.count += len(floats)
+        differences = [abs(a - b) for a, b in zip(values, floats)]
+        self.errors += sum([d * d for d in differences])
+        self.dots += sum([a * b for a, b in zip(values, floats)])
+        self.file_squares += sum([a * a for a in values])
+        self.source_squares += sum([b * b for b in floats])
+        largest = max(differences, default=0.0)
+        if largest > self.max:
+            self.max = largest
+            row_in_group, col = divmod(differences.index(largest), self.geometry.matrix[1])
+            where = "layer %d, " % layer if self.geometry.layered else ""
+            self.worst = "%srow %d, columns %d to %d" % (where, row + row_in_group, col // 32 * 32, col // 32 * 32 + 31)
+
+    def result(self, verdict: str, detail: str) -> Comparison:
+        rmse = math.sqrt(self.errors / self.count) if self.count else 0.0
+        norm = math.sqrt(self.file_squares * self.source_squares)
+        cosine = self.dots / norm if norm else 1.0 if self.file_squares == self.source_squares else 0.0
+        return Comparison(self.geometry.name, verdict, detail, self.count, rmse, self.max, cosine, self.worst)
