@@ -15,6 +15,7 @@ import struct
 import subprocess
 import sys
 import tempfile
+import time
 import unittest
 from contextlib import redirect_stderr, redirect_stdout
 from unittest import mock
@@ -833,6 +834,22 @@ class Hexdump(Case):
     def test_a_file_that_cannot_be_opened_has_the_names_of_its_header(self) -> None:
         self.margins(self.write("v1", VERSION_1.ljust(4096, b"\0")), header_fields(232), 256)
         self.margins(self.write("cut", read(OLD_PLAIN)[:4096]), header_fields(432), 448)
+
+    def test_an_entry_that_spans_the_whole_file_does_not_make_it_slow(self) -> None:
+        count, data_offset = 1000, 64512
+        words = [{"dim": 32, "ffn_dim": 32, "vocab_size": 32}.get(ARCH.get(i, ""), 1) for i in range(45)]
+        header = struct.pack("<4I45I4xQQ", 0x57465146, 2, 0, count, *words, data_offset, data_offset + 64)
+        seconds = []
+        for first in ((data_offset, 64), (0, data_offset + 64)):
+            spans = [first] + [(data_offset, 64)] * (count - 1)
+            entries = b"".join(struct.pack("<32s4IQQ", b"t", 1, 16, 1, 0, *span) for span in spans)
+            path = self.write("many.vqf", (header.ljust(448, b"\0") + entries).ljust(data_offset + 72, b"\0"))
+            before = time.process_time()
+            r = self.expect(run("hexdump", "-v", path), 0)
+            seconds.append(time.process_time() - before)
+            self.assertEqual(len(r.lines), data_offset // 16 + 1)
+            self.assertEqual(r.lines[28][54:], "  …t t.name" if first[0] == 0 else "  t.name")
+        self.assertLess(seconds[1], 5 * seconds[0] + 0.1)
 
     def test_ranges_outside_of_the_file_are_usage(self) -> None:
         for options in (["-j", "11401"], ["-j", "-1"], ["-N", "-1"], ["-j", "0", "-N", "-1"]):

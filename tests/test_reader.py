@@ -12,6 +12,7 @@ import struct
 import subprocess
 import sys
 import tempfile
+import time
 import unittest
 from pathlib import Path
 from unittest import mock
@@ -428,6 +429,9 @@ class Directory(Cases):
             if n == 1 << 16:
                 f = self.opened(data)
                 self.assertEqual((len(f), f.keys()[-1], f.info("t40000").nbytes), (n, "t65535", 64))
+                began = time.perf_counter()
+                self.fails("usage.tensor.name", TensorNotFound, f.info, "t4000x")  # a hint is not worth seconds
+                self.assertLess(time.perf_counter() - began, 2)
             else:
                 error = self.refused("vqf.directory.limit", data)
                 self.assertIsInstance(error, LimitError)

@@ -101,6 +101,16 @@ class Reading(Files):
             file.write(b"fresh")
         self.assertEqual(view, b"fresh")
 
+    def test_a_view_by_pread_is_a_copy(self) -> None:
+        path = self.file()
+        s = self.open(path, "pread")
+        self.assertEqual(s.backend, "pread")
+        view = s.view(100, 5)
+        with open(path, "r+b") as file:
+            file.seek(100)
+            file.write(b"fresh")
+        self.assertEqual(view, DATA[100:105])
+
     def test_views_outlive_close(self) -> None:
         path = self.file()
         for backend in BACKENDS:
@@ -172,6 +182,7 @@ class Reading(Files):
             self.assertEqual(list(s.pieces(0, 10000)), [DATA])
             self.assertEqual(list(s.pieces(0, 8000, 4000)), [DATA[:4000], DATA[4000:8000]])
             self.assertEqual(list(s.pieces(500, 500)), [])
+            self.assertEqual(list(s.pieces(9997, 10000, 1)), [DATA[9997:9998], DATA[9998:9999], DATA[9999:]])
 
     def test_a_piece_is_a_mebibyte(self) -> None:
         s = self.open(bytes((1 << 20) + 5))
@@ -302,7 +313,7 @@ class Systems(Files):
     def test_a_device_without_a_size_is_an_os_error(self) -> None:
         with self.assertRaises(OSError) as caught:
             Source("/dev/null")
-        self.assertEqual(caught.exception.filename, "/dev/null")
+        self.assertEqual((caught.exception.errno, caught.exception.filename), (errno.EINVAL, "/dev/null"))
         self.assertNotIsInstance(caught.exception, VqfrefError)
 
     def test_nothing_stays_open_when_opening_fails(self) -> None:

@@ -8,7 +8,6 @@ and the output, and the signature is right under the key that the caller trusts.
 from __future__ import annotations
 
 import os
-import stat
 from collections import namedtuple
 
 from vqfref import kernels, strictjson
@@ -163,6 +162,6 @@ def fingerprint(folder: str | os.PathLike[str], name: str, model_dir: str | None
     text += framed(os.fsencode(folder if model_dir is None else model_dir)) + framed(h.digest())
     for entry in sorted(os.fsencode(n) for n in os.listdir(folder)):
         info = os.stat(os.path.join(os.fsencode(folder), entry))
-        if not entry.startswith(b".") and stat.S_ISREG(info.st_mode):
+        if not entry.startswith(b".") and info.st_mode & 0o170000 == 0o100000:
             text += framed(entry + b":%d" % info.st_size)
     return kernels.sm3(text).hex()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from vqfref.errors import VqfrefError, location
+from vqfref.errors import LimitError, VqfrefError, location
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -41,8 +41,10 @@ class Finding:
         self.engine = engine
 
     @classmethod
-    def from_error(cls, error: VqfrefError, engine: str = "refuses") -> Finding:
-        """The finding that says what an error says."""
+    def from_error(cls, error: VqfrefError, engine: str | None = None) -> Finding:
+        """The finding that says what an error says. The engine refuses too, unless told otherwise; what it makes of
+        this library's own limits is unknown."""
+        engine = engine or ("unknown" if isinstance(error, LimitError) else "refuses")
         return cls(
             error.code, "error", error.message, offset=error.offset, field=error.field, path=error.path, engine=engine
         )
@@ -83,14 +85,20 @@ class Findings:
                 Finding(code, severity, message, offset=offset, field=field, path=path or self.path, engine=engine)
             )
 
-    def add_error(self, error: VqfrefError, engine: str = "refuses") -> None:
+    def add_error(self, error: VqfrefError, engine: str | None = None) -> None:
         """Add what an error says."""
-        self.add("error", error.code, error.message, error.offset, error.field, engine, error.path)
+        f = Finding.from_error(error, engine)
+        self.add(f.severity, f.code, f.message, f.offset, f.field, f.engine, f.path)
 
     def sorted(self) -> list[Finding]:
         """All of them by offset, those without one first, and the graver ones first at the same place."""
+        found = list(self._list)
         left_out = {code: n - MAX_OF_A_CODE for code, n in self._count.items() if n > MAX_OF_A_CODE}
-        for f in reversed(self._list):
+        for i in range(len(found) - 1, -1, -1):
+            f = found[i]
             if f.code in left_out:
-                f.message += " (and %d more of this code)" % left_out.pop(f.code)
-        return sorted(self._list, key=lambda f: (-1 if f.offset is None else f.offset, SEVERITIES.index(f.severity)))
+                message = "%s (and %d more of this code)" % (f.message, left_out.pop(f.code))
+                found[i] = Finding(
+                    f.code, f.severity, message, offset=f.offset, field=f.field, path=f.path, engine=f.engine
+                )
+        return sorted(found, key=lambda f: (-1 if f.offset is None else f.offset, SEVERITIES.index(f.severity)))

@@ -102,6 +102,8 @@ class Source:
         now = _size(fd, self.path)  # mapping what is no longer there would kill the process, not raise
         if now < offset + length:
             raise self._beyond(offset, length, now)
+        if now < self.size and self._map is None:
+            return memoryview(self.read_at(offset, length))
         if sys.maxsize < 1 << 32:
             start = offset - offset % mmap.ALLOCATIONGRANULARITY
             window = mmap.mmap(fd, offset - start + length, access=mmap.ACCESS_READ, offset=start)
@@ -112,6 +114,8 @@ class Source:
 
     def pieces(self, start: int, stop: int, size: int = PIECE) -> Iterator[bytes]:
         """The bytes of `start .. stop`, one `read_at` of at most `size` after the other."""
+        if size < 1:
+            raise UsageError("usage.size.range", "pieces of %d bytes, expected at least 1" % size)
         for offset in range(start, stop, size):
             yield self.read_at(offset, min(size, stop - offset))
 

@@ -75,13 +75,15 @@ def check(path: str | os.PathLike[str], *, q8_tile: int = 0) -> list[Finding]:
         return audit(source, q8_tile=q8_tile)
 
 
-def sniff(path: str | os.PathLike[str]) -> str:
-    """The format that `open` takes a path for: 'vqf' or 'safetensors'. Raises OSError."""
+def sniff(path: str | os.PathLike[str]) -> str | None:
+    """The format of a file or folder by its name and first bytes: 'vqf', 'safetensors', or None. Raises OSError."""
     path = os.fspath(path)
     if os.path.isdir(path) or path.endswith(".index.json"):
         return "safetensors"
     with Source(path, "pread") as source:
-        return "safetensors" if is_safetensors(source) else "vqf"
+        if is_safetensors(source):
+            return "safetensors"
+        return "vqf" if source.read_at(0, min(source.size, 4)) == b"FQFW" else None
 
 
 def is_safetensors(source: Source) -> bool:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import sys
 
-from vqfref.errors import UsageError, VqfrefError
+from vqfref.errors import UsageError, VqfrefError, printable
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -21,6 +21,10 @@ GOOD, BAD, USAGE, IO_ERROR, PIPE, INTERRUPTED = 0, 1, 2, 3, 141, 130
 def main(argv: list[str] | None = None) -> int:
     """Run one command and return its exit code."""
     args = sys.argv[1:] if argv is None else list(argv)
+    if sys.stdout is None:  # closed by whoever started this
+        sys.stdout = open(os.devnull, "w")  # noqa: SIM115
+    if sys.stderr is None:
+        sys.stderr = open(os.devnull, "w")  # noqa: SIM115
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):
             stream.reconfigure(errors="backslashreplace")
@@ -29,31 +33,32 @@ def main(argv: list[str] | None = None) -> int:
         sys.stdout.flush()
         return code
     except BrokenPipeError:
-        _silence(sys.stdout)
-        return PIPE
+        code = PIPE
     except KeyboardInterrupt:
         print("vqfref: interrupted", file=sys.stderr)
-        return INTERRUPTED
+        code = INTERRUPTED
     except OSError as error:
         where = "%s: " % os.fsdecode(error.filename) if error.filename is not None else ""
-        print("vqfref: %s%s" % (where, error.strerror or error), file=sys.stderr)
-        return IO_ERROR
+        print(printable("vqfref: %s%s" % (where, error.strerror or error)), file=sys.stderr)
+        code = IO_ERROR
+    _silence(sys.stdout)
+    return code
 
 
 def _run(argv: list[str]) -> int:
     parser, verbs = build_parser()
-    if argv and argv[0] not in verbs and not argv[0].startswith("-"):
-        if not os.path.exists(argv[0]) and not set("./\\") & set(argv[0]):
-            parser.error("%r is neither a verb nor a file; verbs: %s" % (argv[0], " ".join(verbs)))
-        argv = ["info", *argv]
     try:
+        if argv and argv[0] not in verbs and not argv[0].startswith("-"):
+            if not os.path.exists(argv[0]) and not set("./\\") & set(argv[0]):
+                parser.error("%r is neither a verb nor a file; verbs: %s" % (argv[0], " ".join(verbs)))
+            argv = ["info", *argv]
         args = parser.parse_args(argv or ["help"])
     except SystemExit as stop:  # argparse has said why
         return int(stop.code or 0)
     try:
         return int(args.run(args))
     except UsageError as error:
-        print("vqfref: %s" % error, file=sys.stderr)
+        print(printable("vqfref: %s" % error), file=sys.stderr)
         return USAGE
     except VqfrefError as error:
         from vqfref.cli.output import report_error
@@ -94,7 +99,13 @@ def build_parser() -> tuple[argparse.ArgumentParser, list[str]]:
 
 
 def _silence(stream: object) -> None:
-    """Point a closed standard output at nothing, so that the interpreter's last flush does not complain."""
+    """Flush a standard output; where it is closed or full, point it at nothing, so that the interpreter's last flush
+    does not complain."""
+    try:
+        stream.flush()  # type: ignore[attr-defined]
+        return
+    except (OSError, ValueError):
+        pass
     try:
         os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())  # type: ignore[attr-defined]
     except (OSError, ValueError, AttributeError):  # not a real file

@@ -47,7 +47,7 @@ def finish(
         print(strictjson.dumps(result, indent=2))
     else:
         for line in lines:
-            print(line)
+            print(printable(line))
     return 0 if ok else 1
 
 
@@ -57,7 +57,7 @@ def report_error(args: argparse.Namespace, error: VqfrefError) -> None:
     if getattr(args, "json", False):
         finish(args, None, False, [finding], {})
     else:
-        print("%s: %s" % (printable(error.path or args.file), finding), file=sys.stderr)
+        print(printable("%s: %s" % (error.path or args.file, finding)), file=sys.stderr)
 
 
 def table(rows: Iterable[Iterable[object]], right: str = "") -> list[str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from vqfref.cli.check import engine_verdict, summary
 from vqfref.cli.output import add_file, count, finish, human, number, table
+from vqfref.errors import printable
 from vqfref.weights import sniff
 
 TYPE_CHECKING = False
@@ -88,7 +89,6 @@ def safetensors_info(f: WeightFile, findings: list[Any]) -> Iterator[tuple[str, 
 
 def vqf_info(f: VqfFile, findings: list[Any]) -> Iterator[tuple[str, str]]:
     """The rows of `info` for a VQF file."""
-    from vqfref.errors import printable
     from vqfref.vqf import structs
 
     h, a = f.header, f.header.arch
@@ -168,10 +168,10 @@ def run_header(args: argparse.Namespace) -> int:
 
 def explainer(path: str) -> Any:
     """The module that explains the fields of a file's format."""
-    if sniff(path) == "vqf":
-        from vqfref.vqf import explain
+    if sniff(path) == "safetensors":
+        from vqfref.safetensors import explain
     else:
-        from vqfref.safetensors import explain  # type: ignore[no-redef]
+        from vqfref.vqf import explain  # type: ignore[no-redef]
     return explain
 
 
@@ -233,6 +233,8 @@ def shape_text(t: Any) -> str:
 
 # ---- hexdump
 
+MARGIN = 16  # names behind a line; a line of 16 bytes has no more fields, unless they overlap
+
 
 def run_hexdump(args: argparse.Namespace) -> int:
     import vqfref
@@ -251,10 +253,11 @@ def run_hexdump(args: argparse.Namespace) -> int:
         elif stop is None:
             stop = data_offset if args.skip is None else source.size
         stop = min(stop, source.size)
-        if start > source.size or start < 0:
-            raise vqfref.UsageError("usage.offset.range", "offset %d: the file has %d bytes" % (start, source.size))
+        if start > source.size or start < 0 or stop < start:
+            message = "from %d to %d: the file has %d bytes" % (start, stop, source.size)
+            raise vqfref.UsageError("usage.offset.range", message)
         for line in dump_lines(source.pieces(start, stop, 1 << 16), start, fields, args.all):
-            print(line)
+            print(printable(line))
     return 0
 
 
@@ -262,27 +265,23 @@ def dump_lines(
     pieces: Iterator[bytes], start: int, fields: list[tuple[int, int, str]], every: bool = False
 ) -> Iterator[str]:
     """The lines of `od -A x -t x1`, each with the names of the fields (offset, size, name) that touch it."""
-    at, i, last, starred = start, 0, b"", False
-    fields = sorted(fields)
+    at, last, starred = start, b"", False
+    waiting = sorted((f for f in fields if f[0] + f[1] > start), reverse=True)  # by offset, the next one last
+    touching: list[tuple[int, int, str]] = []
     for piece in pieces:
         for k in range(0, len(piece), 16):
             row = piece[k : k + 16]
-            while i < len(fields) and fields[i][0] + fields[i][1] <= at:
-                i += 1
-            names = []
-            for offset, size, name in fields[i:]:
-                if offset >= at + len(row):
-                    break
-                if offset + size > at:
-                    names.append(name if offset >= at else "…" + name)
-            margin = " ".join(names)
+            touching = [f for f in touching if f[0] + f[1] > at]
+            while waiting and waiting[-1][0] < at + len(row):
+                touching.append(waiting.pop())
             if row == last and not every and len(row) == 16:
                 if not starred:
                     yield "*"
                 starred = True
             else:
-                text = "%06x %s" % (at, " ".join("%02x" % b for b in row))
-                yield text + " " * (56 - len(text)) + margin if margin else text
+                margin = " ".join([name if offset >= at else "…" + name for offset, _, name in touching[:MARGIN]])
+                text = "%06x %s" % (at, " ".join(["%02x" % b for b in row]))
+                yield text + " " * max(56 - len(text), 2) + margin if margin else text
                 starred = False
             last = row
             at += len(row)

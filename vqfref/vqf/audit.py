@@ -71,9 +71,16 @@ class _Audit:
         self.encrypted = bool(self.header.flags & structs.FLAG_ENC)
         self.entries = load_directory(source, head)
         self.names = {e.name for e in self.entries}
+        self.q8_tile = q8_tile
+        # The plan is that of the families which are there; flags and arch that contradict them are findings of their own.
+        flags = self.header.flags
+        every = tensors(self.arch._replace(has_q_norm=1), "84x", flags | structs.FLAG_VISION, q8_tile)
+        self.known = {t.name: t for t in every}
+        self.format_names = self.names.intersection([*self.known, "moe_router"])
         families = "".join(f for f, prefix in (("8", "q8_"), ("4", "q4_"), ("x", "x8_")) if self._has(prefix))
-        self.plan = {t.name: t for t in tensors(self.arch, families, self.header.flags, q8_tile)}
-        self.known = {t.name: t for t in tensors(self.arch, "84x", self.header.flags, q8_tile)}
+        flags = flags | structs.FLAG_VISION if self._has("v_") else flags & ~structs.FLAG_VISION
+        arch = self.arch._replace(has_q_norm=int(self.arch.has_q_norm or self._has("q_norm") or self._has("k_norm")))
+        self.plan = {t.name: t for t in tensors(arch, families, flags, q8_tile)}
 
     def run(self) -> None:
         self.version_and_form()
@@ -93,7 +100,7 @@ class _Audit:
             self.checksum_word()
 
     def _has(self, prefix: str) -> bool:
-        return any(name.startswith(prefix) for name in self.names)
+        return any(name.startswith(prefix) for name in self.format_names)
 
     def _offset(self, path: str) -> int:
         return int(self.head.layout.offset_of(path))
@@ -142,7 +149,7 @@ class _Audit:
             contradiction("Q4_4X4 set, but the arch does not pass the gate for tiles of 4 rows")
         usual = layout_flags(self.arch, "q4i" if flags & structs.FLAG_Q8BUF_Q4 else "q8")
         for bit in (structs.FLAG_Q8_8X8, structs.FLAG_Q4_4X4):
-            if usual & bit & ~flags:
+            if usual & bit & ~flags and not (bit == structs.FLAG_Q8_8X8 and self.q8_tile):
                 self.add("note", "vqf.tiles.layout", "%s clear although the arch passes its gate: read as linear rows; "
                          "if values look shuffled, they may be tiled" % structs.flag_names(bit), at, "flags")  # fmt: skip
         for e in self.entries:
@@ -181,11 +188,13 @@ class _Audit:
                 wrong("warning", count, "%d, but there is room for 4" % n)
             elif any(values[n:]):
                 wrong("warning", array, "%s, but %s is %d" % (list(values), count, n))
-        if not a.has_vision:
+        if not a.has_vision and not vision:
             for name in structs.Arch._fields:
                 if name.startswith("vis_") and name != "vis_ds_idx" and getattr(a, name):
                     wrong("warning", name, "%d without vision, expected 0" % getattr(a, name))
         if self.header.flags & structs.FLAG_MOE:
+            if self.head.layout is HEADER_432:
+                return  # no room for the MoE words: a finding of its own
             if a.n_experts and a.ffn_dim != a.n_experts * a.moe_ffn:
                 wrong(
                     "error", "ffn_dim", "%d, expected n_experts * moe_ffn = %d" % (a.ffn_dim, a.n_experts * a.moe_ffn)
@@ -212,14 +221,16 @@ class _Audit:
             return
         sig = h.sig
         self._zero("warning", "vqf.reserved.header", "sig.reserved", sig.reserved.to_bytes(4, "little"), "reserved")
-        if not 0 < sig.id_len <= 32:
-            self.add("error", "vqf.sigid.signature", "id_len %d, expected 1 to 32" % sig.id_len,
-                     self._offset("sig.id_len"), "sig.id_len", "refuses")  # fmt: skip
-        else:
-            rest = bytes(sig.id[sig.id_len :])
-            if any(rest):
-                self.add("warning", "vqf.reserved.header", "bytes behind the %d of the id, expected zeros" % sig.id_len,
-                         self._offset("sig.id") + sig.id_len, "sig.id")  # fmt: skip
+        if not 0 < sig.id_len <= 32 or b"\0" in sig.id[: sig.id_len]:
+            message = "id_len %d, expected 1 to 32" % sig.id_len
+            if 0 < sig.id_len <= 32:
+                message = "id_len %d reaches into the id's zero padding" % sig.id_len
+            self.add("error", "vqf.sigid.signature", message, self._offset("sig.id_len"), "sig.id_len",
+                     "refuses" if self.encrypted else "unknown")  # fmt: skip
+        elif any(sig.id[sig.id_len :]):
+            first = len(sig.id) - len(sig.id[sig.id_len :].lstrip(b"\0"))
+            self.add("warning", "vqf.reserved.header", "bytes behind the %d of the id, expected zeros" % sig.id_len,
+                     self._offset("sig.id") + first, "sig.id")  # fmt: skip
 
     def _zero(self, severity: str, code: str, path: str, value: bytes, why: str) -> None:
         if any(value):
@@ -247,8 +258,8 @@ class _Audit:
             self._entry_geometry(e)
 
     def _entry_name(self, e: Entry, seen: set[str]) -> None:
-        def wrong(severity: str, code: str, message: str) -> None:
-            self.add(severity, code, message, entry_offset(e), e.name or None)
+        def wrong(severity: str, code: str, message: str, at: int = 0) -> None:
+            self.add(severity, code, message, entry_offset(e) + at, e.name or None)
 
         text, _, rest = e.raw_name.partition(b"\0")
         if len(text) == 32:
@@ -258,7 +269,8 @@ class _Audit:
         elif not text.isascii() or not text.decode("ascii").isprintable():
             wrong("error", "vqf.ascii.name", "%r: expected printable ASCII" % text)
         if any(rest):
-            wrong("warning", "vqf.padding.name", "%s behind the name's NUL, expected zeros" % rest.hex())
+            wrong("warning", "vqf.padding.name", "%s behind the name's NUL, expected zeros" % rest.hex(),
+                  32 - len(rest.lstrip(b"\0")))  # fmt: skip
         if e.name in seen:
             wrong("error", "vqf.directory.duplicate", "this name is there before; a reader takes the first")
         seen.add(e.name)
@@ -274,10 +286,11 @@ class _Audit:
                      % (e.nbytes, QTYPES[e.qtype].name, e.rows, e.cols, plain.nbytes),
                      entry_offset(e, "bytes"), e.name)  # fmt: skip
         known = self.known.get(e.name)
-        if known is None:
+        if known is None and e.name:
             self.add(
                 "warning", "vqf.plan.name", "not a name of the format: the engine ignores it", entry_offset(e), e.name
             )
+        if known is None:
             return
         if (known.qtype, known.rows, known.cols) != (e.qtype, e.rows, e.cols):
             self.add("error", "vqf.plan.shape", "%s of %d x %d, but the arch calls for %s of %d x %d"
@@ -303,8 +316,11 @@ class _Audit:
                          entry_offset(e, "offset"), e.name)  # fmt: skip
                 break
         end = DIR_OFFSET + TENSOR.size * len(self.entries)
+        core = self._core()
         for name, t in self.plan.items():
-            if name not in self.names and not (name.startswith("v_ds_") and t.nbytes == 0) and name not in self._core():
+            if name in self.names or (name.startswith("v_ds_") and t.nbytes == 0):
+                continue
+            if name not in core or not self.names.isdisjoint(core[name]):  # else gate 13 names it
                 self.add("error", "vqf.plan.missing", "the arch calls for this tensor (%d bytes)" % t.nbytes, end, name)
         if self.header.data_offset != structs.align(end, structs.PAGE):
             self.add("note", "vqf.page.layout", "0x%x; the converter puts the data at 0x%x, the next page behind the "
@@ -378,13 +394,14 @@ class _Audit:
             if t is None or len(t.shape) != 2 or t.nbytes != e.nbytes or t.qtype != e.qtype:
                 continue
             try:
-                for layer in range(t.layers):
-                    self._zero_matrix(e, t, layer)
-                    if self.header.flags & structs.FLAG_G256 and e.name.startswith("q8_"):
-                        self._zero_tail(e, t, layer)
+                t.layer_bytes  # noqa: B018 - raises where layers are not whole blocks
             except FormatError as error:
                 self.add("error", error.code, error.message, entry_offset(e), e.name)
                 continue
+            for layer in range(t.layers):
+                self._zero_matrix(e, t, layer)
+                if self.header.flags & structs.FLAG_G256 and e.name.startswith("q8_"):
+                    self._zero_tail(e, t, layer)
 
     def _zero_matrix(self, e: Entry, t: Geometry, layer: int) -> None:
         start = e.offset + layer * t.layer_bytes

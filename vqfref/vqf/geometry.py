@@ -310,7 +310,7 @@ def tensors(arch: Any, families: str, flags: int, q8_tile: int = 0) -> list[Geom
     """Every tensor that an arch calls for, in the writer's order.
 
     families: the weight sets, any of "8" (q8_*), "4" (q4_*), "x" (x8_*). flags: VQF flag bits; EMB_F16, Q8_8X8,
-    Q4_4X4, VISION and MOE are looked at. q8_tile: 4 for the 4-row form of q8, which has no flag.
+    Q4_4X4, Q8BUF_Q4, VISION and MOE are looked at. q8_tile: 4 for the 4-row form of q8, which has no flag.
     """
     nl, dim = arch.n_layers, arch.dim
     moe = bool(flags & structs.FLAG_MOE)
@@ -326,7 +326,9 @@ def tensors(arch: Any, families: str, flags: int, q8_tile: int = 0) -> list[Geom
         found += [Geometry(n, F32, nl * arch.head_dim, 1, (arch.head_dim,), nl) for n in ("q_norm", "k_norm")]
     if moe:
         found.append(Geometry("moe_router", F32, nl * arch.n_experts, dim, (arch.n_experts, dim), nl))
-    q8_layout = Q8_8X8 if flags & structs.FLAG_Q8_8X8 else Q8_4X4 if q8_tile == 4 else LINEAR
+    q8_layout = Q8_8X8 if flags & structs.FLAG_Q8_8X8 else LINEAR
+    if q8_tile == 4 and not flags & (structs.FLAG_Q8_8X8 | structs.FLAG_Q8BUF_Q4) and q8_gate(arch, 4):
+        q8_layout = Q8_4X4
     q4_layout, x8_layout = (Q4_4X4, X8_OF_Q4_4X4) if flags & structs.FLAG_Q4_4X4 else (LINEAR, X8_8X8L)
     for family, prefix, qtype, layout in (
         ("8", "q8_", Q8_0, q8_layout), ("4", "q4_", Q4_0, q4_layout), ("x", "x8_", Q4_8X8L, x8_layout)
@@ -400,6 +402,8 @@ def plan(
     """
     if wmode not in WMODES:
         raise UsageError("usage.wmode.unsupported", "wmode %r: expected one of %s" % (wmode, ", ".join(WMODES)))
+    if q8_tile not in (0, 4, 8):
+        raise UsageError("usage.q8tile.unsupported", "q8_tile %r: expected 8, 4 or 0" % (q8_tile,))
     if form not in (432, 448):
         raise UsageError("usage.form.unsupported", "header form %r: expected 448 or 432" % (form,))
     if x8 and (wmode != "q4" or not x8_fits(arch)):
@@ -410,9 +414,8 @@ def plan(
     if arch.n_experts and form != 448:
         raise UsageError("usage.form.unsupported", "a MoE file needs the 448-byte header")
     flags = layout_flags(arch, wmode, x8, q8_tile)
-    tile4 = q8_tile == 4 and wmode != "q4i" and q8_gate(arch, 4)
     families = {"dual": "84", "q4": "4", "q8": "8", "q4i": "8", "g256": "8"}[wmode] + ("x" if x8 else "")
-    found = tensors(arch, families, flags, 4 if tile4 else 0)
+    found = tensors(arch, families, flags, q8_tile)
     if encrypted:
         flags |= structs.FLAG_ENC
     data_offset = align(structs.DIR_OFFSET + structs.TENSOR.size * len(found), structs.PAGE)

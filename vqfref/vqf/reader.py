@@ -312,6 +312,11 @@ class VqfFile(WeightFile):
         entry = self._entry(name)
         geometry = self._fitting(entry)
         if geometry is not None:
+            try:
+                geometry.layer_bytes  # noqa: B018 - raises where layers are not whole blocks
+            except FormatError as error:
+                error.path, error.offset = self.path, entry_offset(entry, "bytes")
+                raise
             return geometry
         if entry.qtype not in QTYPES:
             raise UnsupportedError(
@@ -399,7 +404,7 @@ class VqfFile(WeightFile):
     ) -> Iterator[array[float]]:
         """The rows of one matrix, one array('f') each, reading a few at a time. Raises as `get_tensor` does."""
         geometry = self.geometry(name)
-        width = self._shape(geometry, expert)[1]
+        width = max(self._shape(geometry, expert)[1], 1)
         for values in self._row_groups(name, geometry, layer, expert, rows):
             for i in range(0, len(values), width):
                 yield values[i : i + width]
@@ -415,7 +420,9 @@ class VqfFile(WeightFile):
     ) -> Iterator[array[float]]:
         """The rows of one matrix in groups of some VALUES_AT_ONCE values, whole tiles each."""
         height, width = self._shape(geometry, expert)
-        start, stop, _ = (rows or slice(None)).indices(height)
+        start, stop, stride = (rows or slice(None)).indices(height)
+        if stride != 1:
+            raise UsageError("usage.rows.range", "rows %r: the step must be 1" % (rows,), field=name)
         step = max(8, VALUES_AT_ONCE // max(width, 1) // 8 * 8)
         for at in range(start, stop, step):
             values = array("f")
@@ -487,6 +494,7 @@ class VqfFile(WeightFile):
 
         progress(done, total), in bytes, is called now and then.
         """
+        self.authenticated = False
         result = verify(
             self.source, self.head, passphrase=self._passphrase, public_key=public_key, user_ids=user_ids,
             require=require, progress=progress,
@@ -525,8 +533,10 @@ class VqfFile(WeightFile):
         flags = self.header.flags
         if geometry.name.startswith("q8_"):
             name = "q4i" if flags & structs.FLAG_Q8BUF_Q4 else "g256" if flags & structs.FLAG_G256 else name
-        tile = geometry.tile
-        return name if tile == LINEAR else "%s in tiles %s" % (name, tile.rpartition("_")[2])
+        layouts = {s.layout for s in geometry.segments()} - {
+            LINEAR
+        }  # a matrix that does not fit its tiles stays linear
+        return "%s in tiles %s" % (name, layouts.pop().replace("q4_", "").replace("q8_", "")) if layouts else name
 
 
 def load_head(source: Source) -> Head:

@@ -12,7 +12,7 @@ from vqfref import kernels
 from vqfref.crypto import sm2
 from vqfref.crypto.fnv import OFFSET_BASIS
 from vqfref.crypto.hmac_sm3 import HMAC, equal
-from vqfref.errors import SignatureError, UsageError
+from vqfref.errors import FormatError, SignatureError, UsageError
 from vqfref.findings import Findings
 from vqfref.vqf.structs import DIR_OFFSET, FLAG_ENC, FLAG_SIGNED, HEADER_448, TENSOR
 from vqfref.weightfile import Step, Verification
@@ -115,7 +115,11 @@ def verify(
             ", ".join(sorted(required - set(REQUIREMENTS))), " or ".join(REQUIREMENTS)))  # fmt: skip
     trusted = sm2.public_key_from_bytes_checked(public_key) if public_key is not None else None
     run = _Verify(source, head, passphrase or None, trusted, user_ids, required)
-    return run.run(progress)
+    try:
+        return run.run(progress)
+    except FormatError as error:  # the file was cut while it was read
+        run.found.add_error(error)
+        return Verification(False, False, run.steps, run.found.sorted())
 
 
 class _Verify:
@@ -145,7 +149,8 @@ class _Verify:
         tags = Tags(canonical, directory, fnv=fnv, hmac_key=self.keys.hmac if self.keys else None,
                     digest=self.signed and readable)  # fmt: skip
         if fnv or self.keys or (self.signed and readable):
-            for piece, plain in plaintext(self.source, self.head, self.keys, progress):
+            keys = self.keys if self.signed else None  # what only the digest needs is not decrypted for nothing
+            for piece, plain in plaintext(self.source, self.head, keys, progress):
                 tags.update(piece, plain)
         if self.encrypted:
             tag_ok = self.hmac_step(stored, tags)
@@ -214,11 +219,9 @@ class _Verify:
                       "plaintext give %s…" % (sig.digest[:8].hex(), digest[:8].hex()),
                       layout.offset_of("sig.digest"), "sig.digest")  # fmt: skip
         elif name is None or name not in self.user_ids:
-            found = (
-                "id_len %d" % sig.id_len if name is None else "user id %r" % name.decode("ascii", "backslashreplace")
-            )
+            found = "id_len %d" % sig.id_len if name is None else "user id %r" % _text(name)
             self.fail("signature", "vqf.userid.signature", "%s, expected %s" % (
-                found, " or ".join(repr(i.decode("ascii", "backslashreplace")) for i in self.user_ids)),
+                found, " or ".join(repr(_text(i)) for i in self.user_ids)),
                 layout.offset_of("sig.id"), "sig.id")  # fmt: skip
         elif self.trusted is None:
             self.skip("signature", "no public key", required_code="vqf.pubkey.missing")
@@ -230,7 +233,7 @@ class _Verify:
         try:
             sm2.check(trusted, digest, sig.r + sig.s, name)
         except SignatureError as error:
-            self.fail("signature", "vqf.sm2.signature", "%s (user id %r)" % (error.message, name.decode("ascii")),
+            self.fail("signature", "vqf.sm2.signature", "%s (user id %r)" % (error.message, _text(name)),
                       layout.offset_of("sig.r"), "sig.r")  # fmt: skip
             return
         if sm2.public_key_to_bytes(trusted) != sig.pub:
@@ -238,7 +241,7 @@ class _Verify:
                       layout.offset_of("sig.pub"), "sig.pub")  # fmt: skip
             return
         self.authenticated = True
-        self.steps.append(Step("signature", "ok", "SM2 by %s…, user id %r" % (sig.pub[:8].hex(), name.decode("ascii"))))
+        self.steps.append(Step("signature", "ok", "SM2 by %s…, user id %r" % (sig.pub[:8].hex(), _text(name))))
 
     def unsigned(self) -> None:
         self.fail("signature", "vqf.signature.missing", "a signature is required, but the file has none", 8, "flags",
@@ -260,6 +263,10 @@ class _Verify:
             self.fail(name, required_code, "required, but not checked: " + why, 8, "flags", "not checked", "unknown")
         else:
             self.steps.append(Step(name, "not checked", why))
+
+
+def _text(user_id: bytes) -> str:
+    return user_id.decode("ascii", "backslashreplace")
 
 
 def is_signing_tool_output(source: Source, passphrase: bytes) -> bool:
