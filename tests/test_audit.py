@@ -125,6 +125,7 @@ class EachFault(unittest.TestCase):
             with self.subTest(fault.name):
                 file = VqfFile(Source(made(fault)))
                 self.assertEqual(len(file.directory), file.header.n_tensors)
+                self.assertEqual([t.name for t in file.tensors()], file.keys())
 
     def test_checksum_is_right_in_every_plain_file_of_the_table(self) -> None:
         for fault in faults.FINDINGS[::5]:

@@ -86,7 +86,7 @@ class Table(unittest.TestCase):
         for code, texts in CODES.items():
             self.assertEqual(len(texts), 2, code)
             for text in texts:
-                self.assertRegex(text, r"\A\S.*\.\Z", code)
+                self.assertRegex(text, r"\A\S.*[.?]\Z", code)
 
     def test_word_of_an_error_is_the_last_part_of_its_code(self) -> None:
         self.assertEqual(VqfrefError("vqf.directory.overlap", "").word, "overlap")

@@ -210,7 +210,7 @@ def exercise(data: bytes, seed: int) -> bool:
     explain.file_fields(source)  # guesses the layout and explains its fields, too
     if seed % 16 == 0:
         cut = data[: rng.randrange(600)]
-        layout, why = explain.guess_layout(cut, len(data))
+        layout, _ = explain.guess_layout(cut, len(data))
         explain.explain_fields(layout, cut)
     file = attempt(VqfFile, source, passphrase=PASSPHRASE, q8_tile=4 * (seed >> 1 & 1))
     if file is None:
@@ -259,6 +259,16 @@ def limit(seconds: float) -> Iterator[None]:
         raise Hang("more than %s s" % seconds)
 
 
+@contextmanager
+def bounded() -> Iterator[None]:
+    """A failure, not the end of the run, for what takes too long."""
+    try:
+        with limit(SECONDS):
+            yield
+    except Hang as error:
+        raise AssertionError(str(error)) from None
+
+
 class Fuzz(unittest.TestCase):
     def test_any_bytes_are_read_or_refused(self) -> None:
         count = opened = 0
@@ -305,6 +315,11 @@ def sparse(n_tensors: int, data_offset: int, file_len: int) -> Sparse:
     return Sparse(header[:448], file_len + 8)
 
 
+def infos(source: Source) -> int:
+    """All that is known of all tensors."""
+    return sum(1 for _ in VqfFile(source).tensors())
+
+
 def crowd(n: int, **fields: Any) -> bytes:
     """A file of `n` tensors with names of their own, all at one place."""
     rows = [Row(fields.get("name", "t%d") % i, fields.get("qtype", F32), 1, 1, 4) for i in range(n)]
@@ -325,27 +340,27 @@ def nothing(name: str, qtype: int, rows: int, cols: int, **words: int) -> bytes:
 
 
 BILLIONS = (1 << 32) - 1
-HOSTILE: list[tuple[str, Callable[[], Any], int]] = [
-    # (what, the file or its Source, entries in its directory)
+# What, the file or its Source, the entries in its directory if memory is to be measured, too (which is slow).
+HOSTILE: list[tuple[str, Callable[[], Any], int | None]] = [
     ("65536 tensors", lambda: crowd(65536), 65536),
-    ("65536 misplaced tensors of unknown type", lambda: crowd(65536, qtype=99, shift=1), 65536),
-    ("65536 tensors of one name", lambda: crowd(65536, name="q4_q%.0s"), 65536),
-    ("65536 names in escapes", lambda: crowd(65536, name="\x1b\x1b\x1b\x1b\x1b\x1b\x1b\x1b%d"), 65536),
-    ("65536 entries of zeros, then much", lambda: sparse(65536, 1 << 23, (1 << 23) + 64), 65536),
+    (
+        "65536 tensors of one name and unknown type, misplaced",
+        lambda: crowd(65536, name="\x1b%.0s", qtype=9, shift=1),
+        None,
+    ),
+    ("65536 entries of zeros, then much", lambda: sparse(65536, 1 << 23, (1 << 23) + 64), None),
     ("65537 entries of zeros", lambda: sparse(65537, 1 << 23, 1 << 40), 0),
     ("2^26 entries of zeros", lambda: sparse(1 << 26, (1 << 32) + 4096, 1 << 40), 0),
     ("2^32 - 1 entries of zeros", lambda: sparse(BILLIONS, (1 << 38) + 448, 1 << 40), 0),
-    ("64 MiB behind the directory", lambda: sparse(14, 1 << 26, (1 << 26) + 64), 14),
+    ("64 MiB behind the directory", lambda: sparse(14, 1 << 26, (1 << 26) + 64), None),
     ("64 MiB that nobody owns", lambda: sparse(14, 4096, 1 << 26), 14),
     ("30,000 layers of a block", lambda: many_layers(30_000, "84"), 14),
-    ("30,000 layers of a zero block", lambda: many_layers(30_000, "84", fill=0), 14),
-    ("30,000 layers without their tails", lambda: many_layers(30_000, "8", 0x30, fill=0), 7),
-    ("10^6 layers of a block", lambda: many_layers(1_000_000), 7),
-    ("10^5 experts of a block", lambda: many_experts(100_000), 2),
-    ("10^6 experts of a block", lambda: many_experts(1_000_000), 2),
-    ("a chunk of lm for every row", lambda: build(arch(vocab_size=1 << 20, dim=1), [row("q8_lm", Q8_0, 1 << 20, 1)], 0x20,
-                                                 seal=False), 1),
-]  # fmt: skip
+    ("30,000 layers of a zero block", lambda: many_layers(30_000, "84", fill=0), None),
+    ("30,000 layers without their tails", lambda: many_layers(30_000, "8", 0x30, fill=0), None),
+    ("10^6 layers of a block", lambda: many_layers(1_000_000), None),
+    ("30,000 experts of a block", lambda: many_experts(30_000), None),
+    ("10^6 experts of a block", lambda: many_experts(1_000_000), None),
+]
 
 EMPTY = [
     nothing("q4_k", Q4_0, 0, 0, n_layers=BILLIONS, n_kv_heads=0),
@@ -359,50 +374,39 @@ EMPTY = [
 
 
 class Hostile(unittest.TestCase):
-    def test_hostile_files_cost_little_time(self) -> None:
-        for what, make, _ in HOSTILE:
-            made = make()
-            source = made if isinstance(made, Source) else Source(made)
-            for name, call in (("audit", audit), ("file_fields", explain.file_fields), ("VqfFile", VqfFile)):
-                with self.subTest("%s: %s" % (what, name)):
-                    try:
-                        with limit(SECONDS):
-                            file = attempt(call, source)
-                            if name == "VqfFile" and file is not None:
-                                self.assertEqual(sum(1 for _ in file.tensors()), len(file))
-                    except Hang as error:
-                        self.fail(str(error))
+    def peak(self, source: Source, call: Callable[[Source], Any]) -> int:
+        """The most memory that a call holds, in bytes."""
+        tracemalloc.start()
+        try:
+            attempt(call, source)
+            return tracemalloc.get_traced_memory()[1]
+        finally:
+            tracemalloc.stop()
 
-    def test_hostile_files_cost_little_memory(self) -> None:
-        for what, make, entries in HOSTILE[::2]:
+    def test_hostile_files_cost_little_time_and_memory(self) -> None:
+        for what, make, entries in HOSTILE:
             made = make()
             source = made if isinstance(made, Source) else Source(made)
-            for name, call in (("audit", audit), ("file_fields", explain.file_fields), ("VqfFile", VqfFile)):
-                with self.subTest("%s: %s" % (what, name)):
-                    tracemalloc.start()
-                    try:
+            for call in (audit, explain.file_fields, VqfFile, infos):
+                with self.subTest("%s: %s" % (what, call.__name__)):
+                    with bounded():
                         attempt(call, source)
-                        peak = tracemalloc.get_traced_memory()[1]
-                    finally:
-                        tracemalloc.stop()
-                    self.assertLess(peak, 64 * MIB + 4 * (448 + 64 * entries))
+                    if entries is not None and call is not infos:
+                        self.assertLess(self.peak(source, call), 64 * MIB + 4 * (448 + 64 * entries))
 
     def test_tensors_of_no_bytes_have_no_values_however_many_layers_they_claim(self) -> None:
+        calls: list[Callable[[VqfFile, str], int]] = [
+            lambda file, name: len(file.get_tensor(name)),
+            lambda file, name: sum(map(len, file.iter_rows(name))),
+            lambda file, name: sum(map(len, file.values(name))),
+            lambda file, name: sum(n for _, n in file.ranges(name)),
+        ]
         for data in EMPTY:
             file = VqfFile(Source(data))
             name = file.keys()[0]
-            for call in (
-                lambda: len(file.get_tensor(name)),
-                lambda: sum(map(len, file.iter_rows(name))),
-                lambda: sum(map(len, file.values(name))),
-                lambda: sum(n for _, n in file.ranges(name)),
-            ):
-                with self.subTest(name):
-                    try:
-                        with limit(SECONDS):
-                            self.assertIn(attempt(call), (0, None))
-                    except Hang as error:
-                        self.fail(str(error))
+            for call in calls:
+                with self.subTest(name), bounded():
+                    self.assertIn(attempt(call, file, name), (0, None))
 
     def test_opening_reads_header_and_directory_alone(self) -> None:
         class Counting(Sparse):

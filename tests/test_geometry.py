@@ -324,6 +324,13 @@ class Names(unittest.TestCase):
                 self.assertEqual((t.experts, t.expert_axis), (4, axis), t.name)
             self.assertEqual(found[prefix + "q"].experts, 0)
 
+    def test_without_the_flag_or_with_words_that_contradict_ffn_dim_there_are_no_experts(self) -> None:
+        for words, flags in ((MOE, 0x03), ({**MOE, "moe_ffn": 16}, 0x203), ({**MOE, "n_experts": 0}, 0x203)):
+            found = by_name(tensors(arch(**words), "84", flags))
+            for name, shape in (("q4_gate", (128, 64)), ("q8_down", (64, 128))):
+                self.assertEqual((found[name].shape, found[name].experts), (shape, 0), (name, flags))
+            self.assertEqual("moe_router" in found, flags == 0x203)
+
 
 class Sizes(unittest.TestCase):
     def test_a_block_that_is_begun_counts_whole(self) -> None:

@@ -17,7 +17,19 @@ import unittest
 from unittest import mock
 
 from tests.samples import ARCH_WORDS, HEADER, WORD, arch, at, build, flip, model, patch, real, row, text_rows
-from tests.test_seal import FILE_LEN, FORMS, KINDS, PASSPHRASE, PUBLIC, SIGNATURES, USER_ID, hmac_tag, sig_at, sm3, verify
+from tests.test_seal import (
+    FILE_LEN,
+    FORMS,
+    KINDS,
+    PASSPHRASE,
+    PUBLIC,
+    SIGNATURES,
+    USER_ID,
+    hmac_tag,
+    sig_at,
+    sm3,
+    verify,
+)
 from vqfref import kernels, sink
 from vqfref.crypto import sm2
 from vqfref.errors import FormatError, IntegrityError, SignatureError, UnsupportedError, UsageError, VqfrefError
@@ -452,9 +464,11 @@ class Setting(Files):
     def test_what_decides_where_tensors_lie_can_not_be_set(self) -> None:
         free = {name for name, *_ in self.VALUES}
         words = {word.rstrip("0123") for word in ARCH_WORDS} - free
-        self.assertLessEqual({"dim", "n_layers", "ffn_dim", "vocab_size", "has_q_norm", "n_experts", "head_dim_full"}, words)
-        others = {"magic", "version", "flags", "n_tensors", "data_offset", "file_len", "enc_iv", "sig", "arch", "pad", "", "no"}
-        for name in sorted(words | others | {"arch.max_seq_len", "mrope_sections0"}):
+        self.assertLessEqual({"dim", "n_layers", "ffn_dim", "vocab_size", "has_q_norm", "n_experts"}, words)
+        others = (
+            "magic version flags n_tensors arch pad data_offset file_len enc_iv enc_rsvd sig pub no arch.max_seq_len"
+        )
+        for name in sorted(words | {*others.split(), "", "mrope_sections0"}):
             with self.subTest(name):
                 with self.assertRaises(UsageError) as caught:
                     self.in_place(kind(448, "plain"), fields={"bos_id": 1, name: 1})
@@ -543,9 +557,8 @@ class InPlace(Files):
 
     def test_an_interruption_between_header_and_tag_is_found_by_verify(self) -> None:
         path = self.file(kind(448, "enc"))
-        with mock.patch.object(sink.os, "fsync", side_effect=KeyboardInterrupt):
-            with self.assertRaises(KeyboardInterrupt):
-                reseal(path, None, passphrase=PASSPHRASE, fields={"max_seq_len": 4096})
+        with mock.patch.object(sink.os, "fsync", side_effect=KeyboardInterrupt), self.assertRaises(KeyboardInterrupt):
+            reseal(path, None, passphrase=PASSPHRASE, fields={"max_seq_len": 4096})
         self.assertEqual([f.code for f in verify(self.read(path), PASSPHRASE).findings], ["vqf.hmac.tag"])
 
 
@@ -562,7 +575,12 @@ class NothingWritten(Files):
 
     def test_no_passphrase(self) -> None:
         for none in (None, b""):
-            for how in ({"fields": {"max_seq_len": 1}}, {"new_passphrase": None}, {"new_passphrase": b"x"}, {"signer": SIGNER}):
+            for how in (
+                {"fields": {"eos_id": 1}},
+                {"new_passphrase": None},
+                {"new_passphrase": b"x"},
+                {"signer": SIGNER},
+            ):
                 self.refused("vqf.enc.key", kind(448, "enc"), IntegrityError, passphrase=none, **how)
 
     def test_a_damaged_plain_file(self) -> None:
@@ -607,9 +625,9 @@ class NothingWritten(Files):
         path = self.file(kind(448, "plain"))
         old = self.file(b"old", "old.vqf")
         for out in (self.out, old, path):
-            with mock.patch.object(sink.os, "fsync", side_effect=OSError(28, "No space left on device")):
-                with self.assertRaises(OSError):
-                    reseal(path, out, new_passphrase=b"x")
+            full = OSError(28, "No space left on device")
+            with mock.patch.object(sink.os, "fsync", side_effect=full), self.assertRaises(OSError):
+                reseal(path, out, new_passphrase=b"x")
             self.assertEqual((self.read(path), self.read(old)), (kind(448, "plain"), b"old"))
             self.assertEqual(sorted(os.listdir(self.folder)), ["in.vqf", "old.vqf"])
 

@@ -30,8 +30,8 @@ class Files(unittest.TestCase):
     def setUp(self) -> None:
         folder = tempfile.TemporaryDirectory(prefix="vqfref-")
         self.addCleanup(folder.cleanup)
-        self.folder = folder.name
-        self.target = os.path.join(folder.name, "target")
+        self.folder = os.path.realpath(folder.name)
+        self.target = os.path.join(self.folder, "target")
         old = os.umask(0o022)
         self.addCleanup(os.umask, old)
         self.descriptors = self.open_descriptors()
@@ -117,9 +117,9 @@ class Success(Files):
 
         for overwrite, rename in ((True, "replace"), (False, "link")):
             calls.clear()
-            with mock.patch.object(sink.os, "fsync", note("fsync", os.fsync)):
-                with mock.patch.object(sink.os, rename, note("rename", getattr(os, rename))):
-                    self.write(path=self.target + rename, overwrite=overwrite)
+            noted = {"fsync": note("fsync", os.fsync), rename: note("rename", getattr(os, rename))}
+            with mock.patch.multiple(sink.os, **noted):
+                self.write(path=self.target + rename, overwrite=overwrite)
             self.assertEqual(calls[:2], ["fsync", "rename"])
             if POSIX:
                 self.assertEqual(calls[2:], ["fsync"])  # of the folder: the new name lasts
@@ -214,9 +214,9 @@ class Interrupted(Files):
 
     def test_by_a_file_system_that_refuses_the_old_mode(self) -> None:
         self.old()
-        with mock.patch.object(sink.os, "chmod", side_effect=PermissionError(errno.EPERM, "Operation not permitted")):
-            with self.assertRaises(PermissionError):
-                self.write()
+        refusal = PermissionError(errno.EPERM, "Operation not permitted")
+        with mock.patch.object(sink.os, "chmod", side_effect=refusal), self.assertRaises(PermissionError):
+            self.write()
         self.assertEqual((self.names(), self.read()), (["target"], b"old"))
 
     @unittest.skipUnless(POSIX, "needs resource limits")
@@ -258,10 +258,9 @@ class NotOverwriting(Files):
         self.assertEqual((self.names(), self.read()), (["target"], b"old"))
 
     def test_one_that_appears_meanwhile_is_refused_too(self) -> None:
-        with self.assertRaises(FileExistsError) as caught:
-            with AtomicFile(self.target, overwrite=False) as file:
-                file.write(b"new")
-                self.old(b"another's")
+        with self.assertRaises(FileExistsError) as caught, AtomicFile(self.target, overwrite=False) as file:
+            file.write(b"new")
+            self.old(b"another's")
         self.assertEqual(caught.exception.filename, self.target)
         self.assertEqual((self.names(), self.read()), (["target"], b"another's"))
 
@@ -271,10 +270,9 @@ class NotOverwriting(Files):
         self.assertEqual(os.stat(self.target).st_nlink, 1)
 
     def test_an_interruption_leaves_nothing(self) -> None:
-        with self.assertRaises(KeyboardInterrupt):
-            with AtomicFile(self.target, overwrite=False) as file:
-                file.write(b"new")
-                raise KeyboardInterrupt
+        with self.assertRaises(KeyboardInterrupt), AtomicFile(self.target, overwrite=False) as file:
+            file.write(b"new")
+            raise KeyboardInterrupt
         self.assertEqual(self.names(), [])
 
     def test_a_file_system_without_hard_links_will_do(self) -> None:
@@ -284,10 +282,9 @@ class NotOverwriting(Files):
             self.assertEqual((self.names(), self.read(), self.mode()), (["target"], b"new", 0o600))
             with self.assertRaises(FileExistsError):
                 self.write(b"again", overwrite=False)
-            with self.assertRaises(FileExistsError):
-                with AtomicFile(self.target + "2", overwrite=False) as file:
-                    file.write(b"new")
-                    self.write(b"another's", self.target + "2")
+            with self.assertRaises(FileExistsError), AtomicFile(self.target + "2", overwrite=False) as file:
+                file.write(b"new")
+                self.write(b"another's", self.target + "2")
         self.assertEqual((self.names(), self.read()), (["target", "target2"], b"new"))
         self.assertEqual(self.read(self.target + "2"), b"another's")
 
@@ -424,9 +421,8 @@ class Patch(Files):
 
     def test_an_interruption_leaves_the_later_parts_as_they_were(self) -> None:
         self.old(b"0123456789")
-        with mock.patch.object(sink.os, "fsync", side_effect=KeyboardInterrupt):
-            with self.assertRaises(KeyboardInterrupt):
-                patch(self.target, [(0, b"ab"), (8, b"yz")])
+        with mock.patch.object(sink.os, "fsync", side_effect=KeyboardInterrupt), self.assertRaises(KeyboardInterrupt):
+            patch(self.target, [(0, b"ab"), (8, b"yz")])
         self.assertEqual(self.read(), b"ab23456789")
 
     def test_a_missing_file_and_a_folder_are_errors_and_nothing_is_made(self) -> None:

@@ -246,6 +246,15 @@ class Truncation(Files):
                     error = self.refused("file.cut.truncated", s.view, offset, length)
                     self.assertEqual(error.path, path)
 
+    @unittest.skipUnless(source.mmap, "this Python has no mmap")
+    def test_a_cut_in_the_moment_of_mapping_is_the_same_error(self) -> None:
+        path = self.file()
+        s = self.open(path, "mmap")
+        self.cut(path, 4096)
+        with mock.patch.object(source, "_size", lambda fd, path: 10000):  # what it was just before
+            self.refused("file.cut.truncated", s.view, 0, 10000)
+            self.assertEqual(s.view(0, 4096), DATA[:4096])
+
     def test_pieces_meet_the_cut_with_an_error(self) -> None:
         path = self.file()
         s = self.open(path)

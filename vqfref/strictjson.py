@@ -17,7 +17,7 @@ from .errors import FormatError, LimitError, VqfrefError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any
+    from typing import Any, Callable
 
 MAX_DEPTH = 64  # arrays and objects inside each other
 MAX_DIGITS = 1000  # characters of a number
@@ -295,41 +295,59 @@ def _refuse(word: str) -> None:
 # The writer.
 
 
-def dumps(value: object, *, indent: int | None = None) -> str:
+def dumps(
+    value: object,
+    *,
+    indent: int | None = None,
+    ascii_only: bool = True,
+    real: Callable[[float], str] = float.__repr__,
+) -> str:
     """JSON of None, bool, int, float, str, list, tuple, and dict with str keys; anything else is a TypeError.
 
-    Compact without indent; with it, laid out as json.dumps(indent=N) has it. The order of dicts is kept. All that is
-    not ASCII is escaped, lone surrogates too, which stand for the undecodable bytes of file names. NaN and infinities,
-    for which JSON has no numbers, become the strings "NaN", "Infinity" and "-Infinity".
+    Compact without indent; with it, laid out as json.dumps(indent=N) has it. The order of dicts is kept. ascii_only:
+    all that is not ASCII is escaped, lone surrogates too, which stand for the undecodable bytes of file names; else
+    only what JSON forbids. real: how a finite float is written. NaN and infinities, for which JSON has no numbers,
+    become the strings "NaN", "Infinity" and "-Infinity".
     """
-    return _dump(value, "", "") if indent is None else _dump(value, "\n", " " * indent)
+    writer = _Writer(ascii_only, real)
+    return writer.dump(value, "", "") if indent is None else writer.dump(value, "\n", " " * indent)
 
 
-def _dump(value: object, newline: str, step: str) -> str:
-    """JSON with newline before its closing bracket, and one step more before each of its elements."""
-    if isinstance(value, str):
-        return _dump_string(value)
-    if value is None or value is True or value is False:
-        return {None: "null", True: "true", False: "false"}[value]
-    if isinstance(value, int):
-        return int.__repr__(value)
-    if isinstance(value, float):
-        return float.__repr__(value) if isfinite(value) else '"%s"' % _NONFINITE.get(value, "NaN")
-    inner = newline + step
-    if isinstance(value, (list, tuple)):
-        brackets, items = "[]", [_dump(element, inner, step) for element in value]
-    elif isinstance(value, dict):
-        colon = ": " if newline else ":"
-        brackets, items = "{}", [_dump_string(key) + colon + _dump(value[key], inner, step) for key in value]
-    else:
-        raise TypeError("JSON has no %s" % type(value).__name__)
-    return brackets[0] + inner + ("," + inner).join(items) + newline + brackets[1] if items else brackets
+class _Writer:
+    """How strings and floats are written; all else is the same everywhere."""
 
+    def __init__(self, ascii_only: bool, real: Callable[[float], str]) -> None:
+        self.last = "~" if ascii_only else "\U0010ffff"
+        self.real = real
 
-def _dump_string(text: object) -> str:
-    if not isinstance(text, str):
-        raise TypeError("a key in JSON is a str, not %s" % type(text).__name__)
-    return '"%s"' % "".join(c if " " <= c <= "~" and c not in '"\\' else _dump_char(ord(c)) for c in text)
+    def dump(self, value: object, newline: str, step: str) -> str:
+        """JSON with newline before its closing bracket, and one step more before each of its elements."""
+        if isinstance(value, str):
+            return self.string(value)
+        if value is None or value is True or value is False:
+            return {None: "null", True: "true", False: "false"}[value]
+        if isinstance(value, int):
+            return int.__repr__(value)
+        if isinstance(value, float):
+            return self.real(value) if isfinite(value) else '"%s"' % _NONFINITE.get(value, "NaN")
+        inner = newline + step
+        if isinstance(value, (list, tuple)):
+            brackets, items = "[]", [self.dump(element, inner, step) for element in value]
+        elif isinstance(value, dict):
+            colon = ": " if newline else ":"
+            brackets = "{}"
+            items = [self.string(key) + colon + self.dump(value[key], inner, step) for key in value]
+        else:
+            raise TypeError("JSON has no %s" % type(value).__name__)
+        return brackets[0] + inner + ("," + inner).join(items) + newline + brackets[1] if items else brackets
+
+    def string(self, text: object) -> str:
+        if not isinstance(text, str):
+            raise TypeError("a key in JSON is a str, not %s" % type(text).__name__)
+        return '"%s"' % "".join([c if self.plain(c) else _dump_char(ord(c)) for c in text])
+
+    def plain(self, c: str) -> bool:
+        return " " <= c <= self.last and c not in '"\\' and not "\ud800" <= c <= "\udfff"
 
 
 def _dump_char(code: int) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 
-from vqfref.errors import VqfrefError
+from vqfref.errors import UsageError, VqfrefError
 from vqfref.findings import Finding, Findings
 from vqfref.source import Source
 from vqfref.weightfile import TensorInfo, WeightFile
@@ -17,14 +17,20 @@ def open(
 ) -> WeightFile:
     """Open a weight file by its headers alone; nothing reads the whole of it.
 
-    path: a VQF file, a safetensors file, an index of such, or a Hugging Face model folder. passphrase: for an encrypted
-    VQF file, bytes or text (taken as UTF-8); it is not checked here, `verify` does. backend: "mmap" (the default where
-    it exists) or "pread". q8_tile: see VqfFile. A mapped file that somebody truncates kills the process when a view is
-    read; with backend="pread" that is an error.
+    path: a VQF file; a safetensors file, an index of such, or a Hugging Face model folder; a UQFF folder, shard, or a
+    folder and a type or shorthand as its last part (`dir/q4k`, `dir/4`). passphrase: for an encrypted VQF file, bytes or
+    text (taken as UTF-8); it is not checked here, `verify` does. backend: "mmap" (the default where it exists) or
+    "pread". q8_tile: see VqfFile. A mapped file that somebody truncates kills the process when a view is read; with
+    backend="pread" that is an error.
 
     Raises OSError; a VqfrefError with the first gate that the file does not pass.
     """
     path = os.fspath(path)
+    uqff = uqff_place(path)
+    if uqff is not None:
+        from vqfref.uqff.reader import UqffFile
+
+        return UqffFile(*uqff, backend)
     if os.path.isdir(path):
         from vqfref.safetensors.reader import open_folder
 
@@ -56,6 +62,9 @@ def check(path: str | os.PathLike[str], *, q8_tile: int = 0) -> list[Finding]:
     No key is needed, and little of the data is read. Raises OSError alone.
     """
     path = os.fspath(path)
+    uqff = uqff_place(path)
+    if uqff is not None:
+        return check_uqff(*uqff)
     if os.path.isdir(path) or path.endswith(".index.json"):
         try:
             with open(path, backend="pread") as files:
@@ -76,14 +85,47 @@ def check(path: str | os.PathLike[str], *, q8_tile: int = 0) -> list[Finding]:
 
 
 def sniff(path: str | os.PathLike[str]) -> str | None:
-    """The format of a file or folder by its name and first bytes: 'vqf', 'safetensors', or None. Raises OSError."""
+    """The format of a file or folder by its name and first bytes: 'vqf', 'safetensors', 'uqff', or None.
+
+    Raises OSError.
+    """
     path = os.fspath(path)
+    if uqff_place(path) is not None:
+        return "uqff"
     if os.path.isdir(path) or path.endswith(".index.json"):
         return "safetensors"
     with Source(path, "pread") as source:
         if is_safetensors(source):
             return "safetensors"
         return "vqf" if source.read_at(0, min(source.size, 4)) == b"FQFW" else None
+
+
+def uqff_place(path: str) -> tuple[str, str | None] | None:
+    """(folder, item) where a path stands for UQFF: a folder with shards, a shard, or a folder and a type or shorthand;
+    item is None for the folder's only set. None for any other path."""
+    if os.path.isdir(path):
+        return (path, None) if _has_shards(path) else None
+    folder, item = os.path.split(path)
+    if os.path.exists(path):
+        return (folder or ".", item) if item.endswith(".uqff") else None
+    return (folder or ".", item) if item and os.path.isdir(folder or ".") and _has_shards(folder or ".") else None
+
+
+def _has_shards(folder: str) -> bool:
+    return any(name.endswith(".uqff") for name in os.listdir(folder))
+
+
+def check_uqff(folder: str, item: str | None) -> list[Finding]:
+    """`check` for a UQFF folder, or for the set that an item stands for."""
+    from vqfref.uqff.audit import audit
+    from vqfref.uqff.reader import shard_names
+
+    try:
+        return audit(folder, None if item is None else shard_names(folder, item))
+    except UsageError:
+        raise
+    except VqfrefError as error:
+        return [Finding.from_error(error)]
 
 
 def is_safetensors(source: Source) -> bool:

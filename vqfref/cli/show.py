@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     import argparse
     from typing import Any, Callable, Iterator
 
+    from vqfref.uqff.reader import UqffFile
     from vqfref.vqf.reader import VqfFile
     from vqfref.weightfile import WeightFile
 
@@ -67,7 +68,8 @@ def run_info(args: argparse.Namespace) -> int:
         findings = f.check()
         extra = {"metadata": f.metadata(), "engine": engine_verdict(findings)}
         ok = not any(x.severity == "error" for x in findings)
-        rows: Any = vqf_info(f, findings) if f.format == "vqf" else safetensors_info(f, findings)
+        explain = {"vqf": vqf_info, "safetensors": safetensors_info, "uqff": uqff_info}[f.format]
+        rows = explain(f, findings)  # type: ignore[operator]
         return finish(args, f.format, ok, findings, extra, table(rows) + [str(x) for x in findings])
 
 
@@ -83,6 +85,30 @@ def safetensors_info(f: WeightFile, findings: list[Any]) -> Iterator[tuple[str, 
         yield "", "%-8s %5d  %s" % (dtype, len(members), human(sum(t.nbytes for t in members)))
     for key, value in f.metadata().get("metadata", {}).items():
         yield "metadata", "%s = %s" % (key, value)
+    yield "sealed", "this format authenticates nothing"
+    yield "structure", summary(findings)
+
+
+def uqff_info(f: UqffFile, findings: list[Any]) -> Iterator[tuple[str, str]]:
+    """The rows of `info` for a UQFF artifact."""
+    facts = f.metadata()
+    yield "folder", f.folder
+    yield (
+        "format",
+        "UQFF %s, %s in %s" % (facts["version"], count(len(f.layers), "layer"), count(len(f.shards), "shard")),
+    )
+    for shard in f.shards:
+        yield "", "%s  %s" % (shard.path, human(shard.source.size))
+    yield "written by", "%s %s" % (
+        facts["metadata"].get("uqff.producer", "unknown"), facts["metadata"].get("uqff.producer.mistralrs.version", ""),
+    )  # fmt: skip
+    for label, n in facts["labels"].items():
+        nbytes = sum(f.info(key).nbytes for key, layer in f.layers.items() if layer.label() == label)
+        yield "layers", "%-8s %5d  %s" % (label, n, human(nbytes))
+    residual = f.residual
+    yield "residual", "%s, %s" % (count(len(residual.header.entries), "tensor"), human(residual.source.size)) if (
+        residual
+    ) else "missing"  # fmt: skip
     yield "sealed", "this format authenticates nothing"
     yield "structure", summary(findings)
 
@@ -168,7 +194,7 @@ def run_header(args: argparse.Namespace) -> int:
 
 def explainer(path: str) -> Any:
     """The module that explains the fields of a file's format."""
-    if sniff(path) == "safetensors":
+    if sniff(path) in ("safetensors", "uqff"):
         from vqfref.safetensors import explain
     else:
         from vqfref.vqf import explain  # type: ignore[no-redef]
@@ -194,10 +220,10 @@ def run_ls(args: argparse.Namespace) -> int:
     with vqfref.open(args.file, backend=args.backend, q8_tile=args.q8_tile) as f:
         if args.layer is None and args.expert is None:
             infos = list(f.tensors())
-            rows: list[tuple[object, ...]] = [("NAME", "SHAPE", "ENCODING", "OFFSET", "BYTES")]
-            rows += [(t.name, shape_text(t), t.encoding, "0x%x" % t.offset, t.nbytes) for t in infos]
+            rows: list[tuple[object, ...]] = [("NAME", "SHAPE", "DTYPE", "ENCODING", "OFFSET", "BYTES")]
+            rows += [(t.name, shape_text(t), t.dtype, t.encoding, "0x%x" % t.offset, t.nbytes) for t in infos]
             tensors = [{**t._asdict(), "shape": list(t.shape)} for t in infos]
-            return finish(args, f.format, True, [], {"tensors": tensors}, table(rows, "   rr"))
+            return finish(args, f.format, True, [], {"tensors": tensors}, table(rows, "    rr"))
         if f.format != "vqf":
             raise vqfref.UsageError("usage.layer.range", "tensors of this format have no layers")
         parts = list(layer_parts(f, args.layer, args.expert))
@@ -228,7 +254,8 @@ def shape_text(t: Any) -> str:
     >>> shape_text(TensorInfo("q4_q", (2048, 2048), 28, 0, "q4_0", "q4_0", 0, 0, None))
     '28 x [2048, 2048]'
     """
-    return "".join("%d x " % n for n in (t.layers, t.experts) if n) + str(list(t.shape))
+    counts = (t.layers, t.experts) if len(t.shape) < 3 else (t.layers,)
+    return "".join("%d x " % n for n in counts if n) + str(list(t.shape))
 
 
 # ---- hexdump

@@ -139,11 +139,11 @@ def value_pieces(f: WeightFile, args: argparse.Namespace) -> Iterator[bytes]:
 def selected_shape(f: WeightFile, args: argparse.Namespace) -> tuple[int, ...]:
     """The shape of what the arguments select, layers and experts before the matrix."""
     t = f.info(args.tensor)
-    shape = list(t.shape)
+    shape = list(t.shape[1:] if len(t.shape) == 3 and args.expert is not None else t.shape)
     if args.rows is not None:
         start, stop, _ = args.rows.indices(shape[0])
         shape[0] = max(stop - start, 0)
-    if t.experts and args.expert is None:
+    if t.experts and args.expert is None and len(shape) == 2:
         shape.insert(0, t.experts)
     if t.layers and args.layer is None:
         shape.insert(0, t.layers)

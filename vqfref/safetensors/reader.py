@@ -123,7 +123,7 @@ def _entry(name: str, raw: Any) -> Entry:
     if bits % 8:
         raise fault("st.entry.shape", "%s of %s is not a whole number of bytes" % (dtype, shape))
     if bits // 8 != end - begin:
-        raise fault("st.entry.shape", "%s of %s takes %d bytes, data_offsets %d … %d give %d"
+        raise fault("st.size.shape", "%s of %s takes %d bytes, data_offsets %d … %d give %d"
                     % (dtype, shape, bits // 8, begin, end, end - begin))  # fmt: skip
     return Entry(name, dtype, tuple(shape), begin, end)
 

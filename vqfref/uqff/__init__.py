@@ -1,0 +1,1 @@
+"""UQFF, the quantized weights of mistral.rs: naming, families, reader, slicing, report, audit."""

@@ -1,0 +1,374 @@
+"""Opens a UQFF artifact: a set of shards, the residual beside them, the rules that hold for the set. Spec: UQFF 1 to 5.
+
+`UqffFile` refuses a set whose containers, versions or names are wrong (sections 3 and 4). A fault of one layer does not:
+the layer is listed, and using it raises what is wrong with it, while the others stay readable (section 18).
+"""
+
+from __future__ import annotations
+
+import os
+from array import array
+
+from vqfref.errors import FormatError, UsageError, VqfrefError
+from vqfref.safetensors.reader import SafetensorsFile
+from vqfref.source import Source
+from vqfref.uqff import families, naming
+from vqfref.uqff.families import Layer, Tensor
+from vqfref.uqff.naming import EXTENSION, REPORT_NAME, RESIDUAL_NAME
+from vqfref.uqff.report import check_identity, load
+from vqfref.uqff.slicing import Range, offset_range, shard_range, slice_layer
+from vqfref.weightfile import TensorInfo, Verification, WeightFile
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any, Iterable, Iterator
+
+    from vqfref.findings import Finding
+    from vqfref.uqff.slicing import Slice
+
+VERSION_NAMES = ("uqff.version.major", "uqff.version.minor", "uqff.version.patch")
+SUPPORTED = (1, 2, 0)
+REGENERATE = "regenerate it with `mistralrs quantize`"
+
+# Faults of the container by the ids of section 17 and 18; the last part of the code stays.
+CONTAINER_IDS = {
+    "st.length.truncated": "c1", "st.length.limit": "c2", "st.header.json": "c3", "st.length.bounds": "c4",
+    "st.entry.json": "c3", "st.entry.missing": "c3", "st.entry.dtype": "c3", "st.size.shape": "c5",
+    "st.hole.bounds": "c5", "st.tensors.overlap": "c5", "st.data.truncated": "c5", "st.trailing.bounds": "c5",
+    "st.metadata.json": "j1", "st.entry.shape": "j1", "st.offsets.bounds": "j1", "json.key.duplicate": "j1",
+}  # fmt: skip
+
+
+def container_error(error: VqfrefError) -> VqfrefError:
+    """A fault of the container under its id of the catalogue: uqff.c5.bounds for st.hole.bounds."""
+    rule = CONTAINER_IDS.get(error.code) or ("c3" if error.code.startswith("json.") else None)
+    if rule is not None:
+        error.code = "uqff.%s.%s" % (rule, error.word)
+    return error
+
+
+def open_shard(folder: str, name: str, backend: str | None = None) -> SafetensorsFile:
+    """One shard or residual. Raises OSError; FormatError or LimitError with a code uqff.c…."""
+    source = Source(os.path.join(folder, name), backend)
+    try:
+        return SafetensorsFile(source)
+    except BaseException as error:
+        source.close()
+        if isinstance(error, VqfrefError):
+            error.path = error.path or source.path
+            raise container_error(error) from None
+        raise
+
+
+# ---- the rules of a set: section 3 and 4
+
+
+def read_version(shards: list[SafetensorsFile]) -> tuple[int, int, int]:
+    """The version of a set, by the open procedure of section 3; the first failure raises FormatError.
+
+    Checks version entries (V1, V2), duplicate names (D1), numeric names (L1), and the version itself (V3 to V6).
+    """
+    values: dict[str, tuple[int, SafetensorsFile]] = {}
+    seen: dict[str, SafetensorsFile] = {}
+    for file in shards:
+        for name, entry in file.header.entries.items():
+            if name in VERSION_NAMES:
+                value = version_value(file, name)
+                if name in values and values[name][0] != value:
+                    raise FormatError("uqff.v2.version", "%s is %d in %s and %d in %s"
+                                      % (name, values[name][0], values[name][1].path, value, file.path), field=name,
+                                      path=file.path)  # fmt: skip
+                values.setdefault(name, (value, file))
+            elif name in seen:
+                raise FormatError("uqff.d1.duplicate", "in %s and in %s" % (seen[name].path, file.path), field=name,
+                                  offset=file.header.data_start + entry.begin, path=file.path)  # fmt: skip
+            seen.setdefault(name, file)
+    path = shards[0].path if shards else None
+    if seen and all(naming.is_unsigned(name) for name in seen):
+        raise FormatError("uqff.l1.version", "all names are numbers: an artifact from before 1.0, which is unsupported; "
+                          + REGENERATE, path=path)  # fmt: skip
+    if VERSION_NAMES[0] not in values:
+        raise FormatError("uqff.v3.version", "no version tag: from before 1.0; " + REGENERATE, field=VERSION_NAMES[0],
+                          path=path)  # fmt: skip
+    for name in VERSION_NAMES[1:]:
+        if name not in values:
+            raise FormatError("uqff.v4.version", "%s is missing" % name, field=name, path=path)
+    major, minor, patch = (values[name][0] for name in VERSION_NAMES)
+    text = "%d.%d.%d" % (major, minor, patch)
+    supported = "%d.%d.%d" % SUPPORTED
+    if major != SUPPORTED[0]:
+        raise FormatError("uqff.v5.version", "version %s, supported is %s; %s" % (text, supported, REGENERATE),
+                          field=VERSION_NAMES[0], path=path)  # fmt: skip
+    if minor > SUPPORTED[1]:
+        raise FormatError("uqff.v6.version", "version %s, supported is %s: a newer engine wrote it; upgrade"
+                          % (text, supported), field=VERSION_NAMES[1], path=path)  # fmt: skip
+    return major, minor, patch
+
+
+def version_value(file: SafetensorsFile, name: str) -> int:
+    """The value of a version entry. Raises FormatError uqff.v1.version for what is not a U32 scalar."""
+    entry = file.header.entries[name]
+    if not families.matches(entry, "S(U32)"):
+        raise FormatError("uqff.v1.version", "%s of shape %s in %s: must be a U32 scalar"
+                          % (entry.dtype, list(entry.shape), file.path), field=name,
+                          offset=file.header.data_start + entry.begin, path=file.path)  # fmt: skip
+    return int.from_bytes(file.raw(name), "little")
+
+
+def collect_layers(shards: list[SafetensorsFile]) -> tuple[dict[str, Layer], list[Tensor]]:
+    """The layers of a set by key, sorted, and the entries that belong to none. Section 5.
+
+    A layer is a key with a weight or a family tag; `<key>.weight.<x>` of no family belongs to the layer all the same.
+    """
+    tensors = [Tensor(n, f, e) for f in shards for n, e in f.header.entries.items() if n not in VERSION_NAMES]
+    keys = set()
+    for t in tensors:
+        if t.name.endswith(".weight"):
+            keys.add(t.name[: -len(".weight")])
+        elif t.name.endswith(".weight.format"):
+            keys.add(t.name[: -len(".weight.format")])
+    layers = {key: Layer(key) for key in sorted(keys)}
+    others = []
+    for t in tensors:
+        key, found, suffix = t.name.rpartition(".weight.")
+        if t.name.endswith(".weight"):
+            layers[t.name[: -len(".weight")]].tensors[""] = t
+        elif found and key in layers:
+            layers[key].tensors["." + suffix] = t
+        elif t.name.endswith(".bias") and t.name[: -len(".bias")] in layers:
+            layers[t.name[: -len(".bias")]].bias = t
+        else:
+            others.append(t)
+    return layers, others
+
+
+# ---- the artifact
+
+
+class UqffFile(WeightFile):
+    """An open UQFF artifact.
+
+    folder: where it lies; names: its shards in load order; version: (major, minor, patch); layers: Layer by key;
+    residual: the SafetensorsFile of residual.safetensors, or None. keys() has the layers, then biases as
+    `<key>.bias`, then what the residual adds; entries() the raw tensors of the shards.
+    """
+
+    format = "uqff"
+
+    def __init__(self, folder: str, items: str | Iterable[str] | None = None, backend: str | None = None) -> None:
+        """items: shard file names, types or shorthands as the loader takes them (section 10.2); None where the folder
+        holds one set. Raises OSError; UsageError for no or several sets; FormatError or LimitError for the first fault
+        of the set."""
+        self.path = self.folder = folder
+        self.shards: list[SafetensorsFile] = []
+        self.residual: SafetensorsFile | None = None
+        self._entries: dict[str, Tensor] = {}
+        try:
+            self.names = shard_names(folder, items)
+            for name in self.names:
+                self.shards.append(open_shard(folder, name, backend))
+            self.version = read_version(self.shards)
+            if os.path.isfile(os.path.join(folder, RESIDUAL_NAME)):
+                self.residual = open_shard(folder, RESIDUAL_NAME, backend)
+        except BaseException:
+            self.close()
+            raise
+        self.layers, self.others = collect_layers(self.shards)
+        self._biases = {layer.key + ".bias": layer for layer in self.layers.values() if layer.bias is not None}
+
+    def keys(self) -> list[str]:
+        found = dict.fromkeys([*self.layers, *self._biases])
+        for name in self.residual.header.entries if self.residual else ():
+            key = name[: -len(".weight")] if name.endswith(".weight") else name
+            if key not in self.layers and name not in found:  # where both have a tensor, the shards' wins
+                found[name] = None
+        return list(found)
+
+    def entries(self) -> dict[str, Tensor]:
+        """Every stored tensor of the shards by its full name."""
+        if not self._entries:
+            self._entries = {n: Tensor(n, f, e) for f in self.shards for n, e in f.header.entries.items()}
+        return self._entries
+
+    def metadata(self) -> dict[str, Any]:
+        texts: dict[str, str] = {}
+        for f in self.shards:
+            for key, value in f.header.metadata.items():
+                texts.setdefault(key, value)
+        labels: dict[str, int] = {}
+        for layer in self.layers.values():
+            labels[layer.label()] = labels.get(layer.label(), 0) + 1
+        return {
+            "version": "%d.%d.%d" % self.version,
+            "shards": self.names,
+            "metadata": texts,
+            "layers": len(self.layers),
+            "labels": {k: labels[k] for k in sorted(labels)},
+            "residual": self.residual is not None,
+        }
+
+    def layer(self, key: str) -> Layer:
+        """A layer that may be used. Raises TensorNotFound, and the first fault that forbids its use."""
+        if key not in self.layers:
+            raise self.not_found(key)
+        families.check(self.layers[key])
+        return self.layers[key]
+
+    def _stored(self, name: str) -> Tensor | None:
+        """A bias, a residual tensor or a raw entry; None for a layer."""
+        if name in self.layers:
+            return None
+        if name in self._biases:
+            return self._biases[name].bias
+        if self.residual is not None and name in self.residual.header.entries:
+            return Tensor(name, self.residual, self.residual.header.entries[name])
+        if name in self.entries():
+            return self.entries()[name]
+        raise self.not_found(name)
+
+    def info(self, name: str) -> TensorInfo:
+        """A TensorInfo; for a layer the logical shape (a stack of experts is [experts, out, in]), its label as dtype, its
+        family as encoding, and the place of its payload. A faulty layer has its stored shape."""
+        t = self._stored(name)
+        if t is not None:
+            return t.file.info(t.name)
+        layer = self.layers[name]
+        weight = layer.tensors.get("") or next(iter(layer.tensors.values()))
+        broken = any(f.severity == "error" for f in families.faults(layer))
+        shape = tuple(weight.entry.shape) if broken else layer.logical_shape()
+        experts = shape[0] if len(shape) == 3 and not broken else 0
+        family = layer.family.name if layer.family else "unknown"
+        start = weight.offset
+        return TensorInfo(
+            name,
+            shape,
+            0,
+            experts,
+            layer.label(),
+            family,
+            start,
+            weight.entry.end - weight.entry.begin,
+            weight.file.path,
+        )
+
+    def raw(self, name: str) -> memoryview:
+        """The payload as stored: of a layer the bytes of `<key>.weight`."""
+        t = self._payload(name)
+        return t.file.raw(t.name)
+
+    def chunks(self, name: str, size: int = 1 << 20) -> Iterator[bytes]:
+        t = self._payload(name)
+        return t.file.chunks(t.name, size)
+
+    def _payload(self, name: str) -> Tensor:
+        t = self._stored(name)
+        if t is None:
+            t = self.layers[name].tensors.get("")
+        if t is None:
+            raise FormatError("uqff.o1.missing", "a layer's format without its weight", field=name, path=self.folder)
+        return t
+
+    def get_tensor(self, name: str, *, rows: slice | None = None, expert: int | None = None) -> array[float]:
+        """The values as array('f'), dequantized, row-major in the logical shape.
+
+        expert: one of a stack. rows: a slice with step 1 of the rows of a matrix (of the expert's, in a stack). Raises
+        TensorNotFound, UsageError, and for a faulty layer what is wrong with it.
+        """
+        t = self._stored(name)
+        if t is not None:
+            if expert is not None:
+                raise UsageError("usage.expert.range", "not a stack of experts", field=name)
+            return t.file.get_tensor(t.name, rows=rows)
+        layer = self.layer(name)
+        shape = layer.logical_shape()
+        if expert is not None and (len(shape) != 3 or not 0 <= expert < shape[0]):
+            raise UsageError("usage.expert.range", "expert %d of shape %s" % (expert, list(shape)), field=name)
+        if rows is None and expert is None:
+            return families.decode(layer)
+        if rows is not None and len(shape) == 3 and expert is None:
+            raise UsageError("usage.layer.missing", "rows of which expert?", field=name)
+        start, stop, step = (rows or slice(None)).indices(shape[-2] if len(shape) > 1 else shape[0])
+        if step != 1:
+            raise UsageError("usage.rows.range", "rows %r: the step must be 1" % (rows,), field=name)
+        return _decode_rows(layer, shape, expert, start, max(start, stop))
+
+    def values(self, name: str) -> Iterator[array[float]]:
+        t = self._stored(name)
+        if t is not None:
+            yield from t.file.values(t.name)
+            return
+        layer = self.layer(name)
+        shape = layer.logical_shape()
+        if len(shape) == 3 and layer.tag not in (naming.HQQ, naming.F8Q8):
+            for expert in range(shape[0]):
+                yield self.get_tensor(name, expert=expert)
+        else:
+            yield families.decode(layer)
+
+    def slice(
+        self, key: str, *, dim: int, rank: int | None = None, world: int | None = None, start: int | None = None,
+        length: int | None = None,
+    ) -> Slice:  # fmt: skip
+        """What one rank holds of a layer: `rank` of `world` equal parts of a dimension, or `start`, `length` of it.
+
+        Raises UsageError uqff.s1.… as the engine's loader refuses, and what is wrong with a faulty layer.
+        """
+        layer = self.layer(key)
+        dims = layer.logical_shape()
+        if rank is not None and world is not None and start is None and length is None:
+            part = shard_range(dims, dim, rank, world)
+            whole = world == 1
+        elif start is not None and length is not None and rank is None and world is None:
+            part, whole = offset_range(dims, dim, start, length), False
+        else:
+            raise UsageError("usage.slice.missing", "give rank and world, or start and length")
+        if layer.tag == naming.HQQ and not whole:
+            raise UsageError("uqff.s1.unsupported", "sharded loading is unsupported for HQQ", field=key)
+        return slice_layer(layer, part)
+
+    def verify(self, *, require: Iterable[str] = (), **_: Any) -> Verification:
+        return Verification.of_structure(self.check(), require)
+
+    def check(self) -> list[Finding]:
+        from vqfref.uqff.audit import audit
+
+        return audit(self.folder, self.names)
+
+    def close(self) -> None:
+        for f in [*self.shards, *([self.residual] if self.residual else [])]:
+            f.close()
+
+
+def _decode_rows(layer: Layer, shape: tuple[int, ...], expert: int | None, start: int, stop: int) -> array[float]:
+    """Rows of one matrix, reading little else where the family allows it."""
+    height, width = (shape[-2] if len(shape) > 1 else shape[0]), (shape[-1] if len(shape) > 1 else 1)
+    first = (expert or 0) * height + start
+    if layer.tag in (naming.HQQ, naming.F8Q8) or len(shape) == 1:
+        return families.decode(layer)[first * width : (first + stop - start) * width]
+    if start == stop:
+        return array("f")
+    part = slice_layer(layer, Range(len(shape) - 3, expert, 1) if expert is not None else Range(0, start, stop - start))
+    values = families.decode(part)
+    return values[start * width : stop * width] if expert is not None else values
+
+
+def listing(folder: str) -> list[str]:
+    """The file names of a folder, sorted."""
+    return sorted(os.listdir(folder))
+
+
+def shard_names(folder: str, items: str | Iterable[str] | None) -> list[str]:
+    """The shards that items mean in a folder; without items, those of its only group. Raises UsageError, FormatError."""
+    available = listing(folder)
+    report = load(folder, available)
+    check_identity(report, available, os.path.join(folder, REPORT_NAME))
+    if items is not None:
+        return naming.resolve(items, available, report, folder)
+    found = naming.groups(available, report)
+    if not found:
+        raise FormatError("uqff.n1.missing", "no %s files in the folder" % EXTENSION, path=folder)
+    if len(found) > 1:
+        raise UsageError(
+            "usage.quant.missing", "several sets: %s; name one" % ", ".join(g.name for g in found), path=folder
+        )
+    return list(found[0].files)
