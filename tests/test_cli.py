@@ -1043,16 +1043,16 @@ class Ls(Case):
         data = read(PLAIN)
         tensors = run("ls", "--json", PLAIN).json["tensors"]
         lines = run("ls", PLAIN).lines
-        self.assertEqual(lines[0].split(), ["NAME", "SHAPE", "ENCODING", "OFFSET", "BYTES"])
+        self.assertEqual(lines[0].split(), ["NAME", "SHAPE", "DTYPE", "ENCODING", "OFFSET", "BYTES"])
         self.assertEqual(len(lines) - 1, 14)
         for i, (t, line) in enumerate(zip(tensors, lines[1:])):
             name, offset, nbytes = struct.unpack_from("<32s16xQQ", data, 448 + 64 * i)
             name = name.rstrip(b"\0").decode("ascii")
             self.assertEqual((t["name"], t["offset"], t["nbytes"]), (name, offset, nbytes))
             cells = re.split(r" {2,}", line)
-            self.assertEqual((cells[0], cells[3], cells[4]), (name, "0x%x" % offset, str(nbytes)))
-        self.assertRegex(lines[1], r"^token_embed +\[32, 32\] +f16 ")
-        self.assertRegex(lines[7], r"^q4_q +1 x \[32, 32\] +q4_0 in tiles 4x4 ")
+            self.assertEqual((cells[0], cells[4], cells[5]), (name, "0x%x" % offset, str(nbytes)))
+        self.assertRegex(lines[1], r"^token_embed +\[32, 32\] +f16 +f16 ")
+        self.assertRegex(lines[7], r"^q4_q +1 x \[32, 32\] +q4_0 +q4_0 in tiles 4x4 ")
 
     def test_layers_and_experts_stand_before_the_shape_of_one_matrix(self) -> None:
         data, _ = moe_file()

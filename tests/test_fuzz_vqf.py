@@ -18,6 +18,7 @@ from contextlib import contextmanager
 from tests.faults import many_layers
 from tests.samples import (
     ARCH_WORDS,
+    F16,
     F32,
     HEADER,
     Q4_0,
@@ -327,6 +328,14 @@ def crowd(n: int, **fields: Any) -> bytes:
     return build(arch(), rows, 0x23, places=dict.fromkeys(range(n), start + fields.get("shift", 0)), seal=False)
 
 
+def zero_matrix() -> Sparse:
+    """A token_embed of 2^40 bytes, all of them zero."""
+    a = arch(vocab_size=1 << 31, dim=1 << 8)
+    data = build(a, [row("token_embed", F16, 1, 1)], 0x23, seal=False)[:4096]
+    data = patch(data, at(0, "rows"), "II4xQQ", 1 << 31, 1 << 8, 4096, 1 << 40)
+    return Sparse(patch(data, 208, "Q", 4096 + (1 << 40)), 4096 + (1 << 40) + 8)
+
+
 def many_experts(n: int) -> bytes:
     """A hostile layer of `n` experts of one block each."""
     a = arch(dim=1, head_dim=32, ffn_dim=32 * n, n_experts=n, moe_ffn=32, top_k=1, has_q_norm=0)
@@ -354,6 +363,9 @@ HOSTILE: list[tuple[str, Callable[[], Any], int | None]] = [
     ("2^32 - 1 entries of zeros", lambda: sparse(BILLIONS, (1 << 38) + 448, 1 << 40), 0),
     ("64 MiB behind the directory", lambda: sparse(14, 1 << 26, (1 << 26) + 64), None),
     ("64 MiB that nobody owns", lambda: sparse(14, 4096, 1 << 26), 14),
+    ("a tebibyte behind the directory", lambda: sparse(14, 1 << 40, (1 << 40) + 64), None),
+    ("a tebibyte that nobody owns", lambda: sparse(14, 4096, 1 << 40), None),
+    ("a tebibyte of a matrix of zeros", zero_matrix, None),
     ("30,000 layers of a block", lambda: many_layers(30_000, "84"), 14),
     ("30,000 layers of a zero block", lambda: many_layers(30_000, "84", fill=0), None),
     ("30,000 layers without their tails", lambda: many_layers(30_000, "8", 0x30, fill=0), None),

@@ -44,6 +44,7 @@ ROOMS = {
 # Imports inside a function that lead back to where they came from, and why that is right.
 LEADS_BACK = {
     ("vqfref.vqf.reader", "vqfref.vqf.audit"): "VqfFile.check hands on to the audit, which is built on the reader",
+    ("vqfref.uqff.reader", "vqfref.uqff.audit"): "UqffFile.check likewise",
     ("vqfref.cli.help", "vqfref.cli"): "help prints the parser, which is made of all verbs",
 }
 

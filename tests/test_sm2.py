@@ -356,7 +356,7 @@ class Constructions(unittest.TestCase):
         self.assertEqual(e, r)
 
     def test_x1_lies_between_n_and_p_where_the_id_says_so(self) -> None:
-        for name in ("x1-above-n", "x1-above-n-e-0", "x1-and-e-above-n", "x1-top-e-top"):
+        for name in ("x1-above-n", "x1-above-n-e-0", "x1-and-e-above-n", "x1-above-n-e-n-1", "x1-top-e-top"):
             P, e, r, s = self.numbers(name)
             x1 = self.sum(P, r, s)[0]
             self.assertTrue(N <= x1 < sm2.p, name)

@@ -69,10 +69,11 @@ class Source:
             raise self._beyond(offset, length, self.size)
         if self._bytes is not None:
             return bytes(self._bytes[offset : offset + length])
+        fd = self._open_fd()
         parts = []
         at, end = offset, offset + length
         while at < end:
-            part = _pread(self._open_fd(), min(end - at, 1 << 30), at)  # one read of 2 GiB fails on 32-bit hosts
+            part = _pread(fd, min(end - at, 1 << 30), at)  # one read of 2 GiB fails on 32-bit hosts
             if not part:
                 raise self._beyond(offset, length, at)
             parts.append(part)
@@ -102,14 +103,15 @@ class Source:
         now = _size(fd, self.path)  # mapping what is no longer there would kill the process, not raise
         if now < offset + length:
             raise self._beyond(offset, length, now)
-        if now < self.size and self._map is None:
+        try:
+            if sys.maxsize < 1 << 32:
+                start = offset - offset % mmap.ALLOCATIONGRANULARITY
+                window = mmap.mmap(fd, offset - start + length, access=mmap.ACCESS_READ, offset=start)
+                return memoryview(window)[offset - start : offset - start + length]
+            if self._map is None:
+                self._map = mmap.mmap(fd, self.size, access=mmap.ACCESS_READ)
+        except ValueError:  # the file was cut: behind these bytes, or in this very moment
             return memoryview(self.read_at(offset, length))
-        if sys.maxsize < 1 << 32:
-            start = offset - offset % mmap.ALLOCATIONGRANULARITY
-            window = mmap.mmap(fd, offset - start + length, access=mmap.ACCESS_READ, offset=start)
-            return memoryview(window)[offset - start : offset - start + length]
-        if self._map is None:
-            self._map = mmap.mmap(fd, self.size, access=mmap.ACCESS_READ)
         return memoryview(self._map)[offset : offset + length]
 
     def pieces(self, start: int, stop: int, size: int = PIECE) -> Iterator[bytes]:

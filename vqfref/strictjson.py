@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from math import inf, isfinite
 
-from .errors import FormatError, LimitError, VqfrefError
+from vqfref.errors import FormatError, LimitError, VqfrefError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -21,6 +21,7 @@ FieldRow.__doc__ = (
     "A field of a header, explained: offset in the file, size, dotted name, raw bytes as hex, value, meaning."
 )
 
+MAX_HINTED = 4096  # names among which a misspelt one is looked for; each takes some 0.03 ms
 VALUES_AT_ONCE = 1 << 18  # in one piece of `values`
 
 TensorInfo = namedtuple("TensorInfo", "name shape layers experts dtype encoding offset nbytes path")
@@ -136,6 +137,6 @@ class WeightFile:
         except ImportError:
             near = []
         else:
-            near = get_close_matches(str(name), self.keys(), 3)
+            near = get_close_matches(str(name), self.keys()[:MAX_HINTED], 3)
         hint = "; did you mean %s?" % " or ".join(near) if near else ""
         return TensorNotFound("usage.tensor.name", "no tensor %r%s" % (name, hint), field=str(name), path=self.path)

@@ -683,7 +683,8 @@ def make_sm2_pubkey(_: dict[str, Case]) -> Iterator[Case]:
         ("der", "a whole SubjectPublicKeyInfo", spki(raw(ANNEX_P))),
         ("hex", "the hex digits as text", raw(ANNEX_P).hex().encode()),
     ):
-        yield one(name, comment, pub, "pub-length", "key", "recommended" if odd + 6 in pub[:1] else "required")
+        level = "recommended" if name in ("compressed", "hybrid") else "required"  # they do name the point
+        yield one(name, comment, pub, "pub-length", "key", level)
 
 
 def twist_point() -> Point:
@@ -890,15 +891,17 @@ def make_sm2_verify_digest(_: dict[str, Case]) -> Iterator[Case]:
     for name, e in (("0", 0), ("n-1", n - 1), ("n", n), ("n-plus-1", n + 1), ("2-256-1", (1 << 256) - 1)):
         yield by_digest("e-" + name, "e = " + name, "e-reduced", P, e, *sign_with(d, e, k))
     R = first_point(iter(range(n, p)))
-    top = first_point(iter(range(p - 1, n, -1)))
+    top, below = first_point(iter(range(p - 1, n, -1))), first_point(iter(range(n - 1, 0, -1)))
     for name, comment, flags, point, e in (
         ("x1-above-n", "x1 >= n", "x1-reduced", R, scalar("digest x1")),
         ("x1-above-n-e-0", "x1 >= n, e = 0: r is x1 - n", "x1-reduced e-reduced", R, 0),
         ("x1-and-e-above-n", "x1 >= n and e >= n: n goes twice into their sum", "x1-reduced e-reduced", top, n + 7),
+        ("x1-above-n-e-n-1", "x1 > n, e = n - 1: n goes twice into their sum", "x1-reduced", top, n - 1),
         ("x1-top-e-top", "the largest x1, e = 2^256 - 1", "x1-reduced e-reduced", top, (1 << 256) - 1),
+        ("x1-below-n-e-top", "x1 < n, e >= n: n goes twice into their sum", "e-reduced", below, (1 << 256) - 1),
     ):
         x1 = x_of(point)
-        prove(n <= x1 < p, "x1 is not below n")
+        prove(n <= x1 < p if point != below else 0 < x1 < n, comment)
         prove("n goes twice" not in comment or e + x1 >= 2 * n, comment)
         s = scalar("digest s " + name)
         r = (e + x1) % n

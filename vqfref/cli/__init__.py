@@ -14,6 +14,7 @@ from vqfref.errors import UsageError, VqfrefError, printable
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     import argparse
+    from typing import Any, TextIO
 
 GOOD, BAD, USAGE, IO_ERROR, PIPE, INTERRUPTED = 0, 1, 2, 3, 141, 130
 
@@ -22,9 +23,9 @@ def main(argv: list[str] | None = None) -> int:
     """Run one command and return its exit code."""
     args = sys.argv[1:] if argv is None else list(argv)
     if sys.stdout is None:  # closed by whoever started this
-        sys.stdout = open(os.devnull, "w")  # noqa: SIM115
+        sys.stdout = _nowhere()
     if sys.stderr is None:
-        sys.stderr = open(os.devnull, "w")  # noqa: SIM115
+        sys.stderr = _nowhere()
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):
             stream.reconfigure(errors="backslashreplace")
@@ -79,23 +80,33 @@ def build_parser() -> tuple[argparse.ArgumentParser, list[str]]:
         def __init__(self, prog: str) -> None:
             super().__init__(prog, width=width())  # argparse would import shutil, which minimal images lack
 
-    parser = argparse.ArgumentParser(
+    class Parser(argparse.ArgumentParser):
+        """No abbreviations: a new option must not break somebody's script."""
+
+        def __init__(self, **kwargs: Any) -> None:
+            super().__init__(formatter_class=Formatter, allow_abbrev=False, **kwargs)
+
+    parser = Parser(
         prog="vqfref",
         description="The truth about the bytes of VQF weight files.",
         epilog="`vqfref FILE` alone is `vqfref info FILE`. `vqfref VERB --help` explains a verb.",
-        formatter_class=Formatter,
     )
     parser.add_argument("--version", action="version", version="vqfref " + __version__)
-    subparsers = parser.add_subparsers(metavar="VERB", dest="verb", required=True, parser_class=argparse.ArgumentParser)
+    subparsers = parser.add_subparsers(metavar="VERB", dest="verb", required=True)
 
     def add_verb(name: str, run: object, summary: str, text: str) -> argparse.ArgumentParser:
-        verb = subparsers.add_parser(name, help=summary, description=text, formatter_class=Formatter)
+        verb = subparsers.add_parser(name, help=summary, description=text)
         verb.set_defaults(run=run)
         return verb
 
     for group in (show, tensors, check, convert, make, uqff, attest, help):
         group.add_verbs(add_verb)
     return parser, list(subparsers.choices)
+
+
+def _nowhere() -> TextIO:
+    """A text stream that leads to nothing, and needs no closing."""
+    return open(os.open(os.devnull, os.O_WRONLY), "w", encoding="utf-8", closefd=False)
 
 
 def _silence(stream: object) -> None:

@@ -19,9 +19,7 @@ Example: vqfref attest verify proof.json --request request.json --output answer.
     actions = verb.add_subparsers(metavar="ACTION", dest="action", required=True)
 
     def add(name: str, run: object, summary: str) -> argparse.ArgumentParser:
-        action: argparse.ArgumentParser = actions.add_parser(
-            name, help=summary, description=summary, formatter_class=verb.formatter_class
-        )
+        action: argparse.ArgumentParser = actions.add_parser(name, help=summary, description=summary)
         action.set_defaults(run=run)
         return action
 

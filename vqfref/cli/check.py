@@ -25,7 +25,7 @@ the file in spite of them. `vqfref help codes` has each code with its cure. No k
 padding and suspected zeros are read: `vqfref verify` checks the rest.
 
 Example: vqfref check model.vqf""")  # fmt: skip
-    add_file(verb)
+    add_file(verb, backend=False)
     verb.add_argument("--strict", action="store_true", help="warnings make the exit code 1 too")
 
     verb = add_verb("verify", run_verify, "checksum, tag and signature: reads the whole file", """\

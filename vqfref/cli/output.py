@@ -25,7 +25,7 @@ def width() -> int:
         return 100
 
 
-def add_file(verb: argparse.ArgumentParser, json: bool = True) -> None:
+def add_file(verb: argparse.ArgumentParser, json: bool = True, backend: bool = True) -> None:
     """The arguments of every verb that reads one file."""
     verb.add_argument("file", metavar="FILE", help="a weight file")
     if json:
@@ -34,7 +34,10 @@ def add_file(verb: argparse.ArgumentParser, json: bool = True) -> None:
         "--q8-tile", type=int, choices=(0, 4), default=0, metavar="N",
         help="4: q8_* lie in tiles of 4 rows, which no flag tells (default 0, by the flags)",
     )  # fmt: skip
-    verb.add_argument("--backend", choices=("mmap", "pread"), help="how to reach the bytes (default mmap if possible)")
+    if backend:
+        verb.add_argument(
+            "--backend", choices=("mmap", "pread"), help="how to reach the bytes (default mmap if possible)"
+        )
 
 
 def finish(

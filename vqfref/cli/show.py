@@ -224,6 +224,8 @@ def run_ls(args: argparse.Namespace) -> int:
             rows += [(t.name, shape_text(t), t.dtype, t.encoding, "0x%x" % t.offset, t.nbytes) for t in infos]
             tensors = [{**t._asdict(), "shape": list(t.shape)} for t in infos]
             return finish(args, f.format, True, [], {"tensors": tensors}, table(rows, "    rr"))
+        if args.layer is None:
+            raise vqfref.UsageError("usage.layer.missing", "--expert of which layer? give --layer too")
         if f.format != "vqf":
             raise vqfref.UsageError("usage.layer.range", "tensors of this format have no layers")
         parts = list(layer_parts(f, args.layer, args.expert))

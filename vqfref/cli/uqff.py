@@ -21,9 +21,7 @@ Example: vqfref uqff slice gemma-UQFF/q4k model.layers.0.mlp.up_proj --dim 0 --r
     actions = verb.add_subparsers(metavar="ACTION", dest="action", required=True)
 
     def add(name: str, run: object, text: str) -> argparse.ArgumentParser:
-        action: argparse.ArgumentParser = actions.add_parser(
-            name, help=text.split(".")[0], description=text, formatter_class=verb.formatter_class
-        )
+        action: argparse.ArgumentParser = actions.add_parser(name, help=text.split(".")[0], description=text)
         action.set_defaults(run=run)
         action.add_argument("file", metavar="DIR", help="a UQFF folder")
         action.add_argument("--json", action="store_true", help="print one JSON object instead of text")

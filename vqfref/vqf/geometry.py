@@ -106,6 +106,13 @@ class Geometry:
         """Bytes of one layer. Raises FormatError where a layer is not a whole number of blocks (section 7)."""
         return stored_bytes(self.qtype, self._whole_blocks())
 
+    @property
+    def tiled(self) -> bool:
+        """Does any piece of a layer lie in tiles? A matrix that doesn't fit those of its flag is linear (section 8)."""
+        rows, cols = self.matrix
+        fits = rows % TILE_ROWS[self.tile] == 0 or 0 < self.chunk <= rows
+        return self.tile != LINEAR and cols % 32 == 0 and fits
+
     def segments(self) -> list[Segment]:
         """The pieces of one layer that are laid out on their own: the layer itself, or the chunks of q8_lm, q4_lm."""
         rows, cols = self.matrix
@@ -130,7 +137,8 @@ class Geometry:
         """The byte ranges (offset, length), relative to the tensor, that hold a part of one layer.
 
         rows, cols: half-open bounds inside the layer's matrix, or inside the expert's where `expert` is given; None
-        for all. A range covers whole blocks, or whole tiles where the rows lie in tiles; neighbours are joined.
+        for all. A range covers whole blocks, or whole tiles where the rows lie in tiles (and of an x8 copy of tiled rows
+        whole rows of tiles); neighbours are joined.
         Raises UsageError for a layer, an expert, rows or cols that are not there.
         """
         return _joined((band.offset, band.nbytes) for band in self.bands(layer, rows, cols, expert))

@@ -533,10 +533,9 @@ class VqfFile(WeightFile):
         flags = self.header.flags
         if geometry.name.startswith("q8_"):
             name = "q4i" if flags & structs.FLAG_Q8BUF_Q4 else "g256" if flags & structs.FLAG_G256 else name
-        layouts = {s.layout for s in geometry.segments()} - {
-            LINEAR
-        }  # a matrix that does not fit its tiles stays linear
-        return "%s in tiles %s" % (name, layouts.pop().replace("q4_", "").replace("q8_", "")) if layouts else name
+        if not geometry.tiled:
+            return name
+        return "%s in tiles %s" % (name, geometry.tile.replace("q4_", "").replace("q8_", ""))
 
 
 def load_head(source: Source) -> Head:
