@@ -53,6 +53,8 @@ def used() -> tuple[dict[str, str], dict[str, str]]:
     codes, patterns = {}, {}
     for file, text in literals():
         family, _, rest = text.partition(".")
+        if text.startswith("uqff.version."):  # names of tensors
+            continue
         if rest.rpartition(".")[2] in WORDS or family in families:
             (patterns if "%s" in text else codes)[text] = file
     return codes, patterns

@@ -9,13 +9,13 @@ it is no part of what runs on a board.
 
 | file | holds | whose bytes |
 |---|---|---|
-| kquants-input.f32 | 33 blocks of 256 little-endian F32, one of each kind: zeros, ties, signed zeros, outliers, subnormals, 1e37 … | input |
-| kquants-q2k.bin … | the same blocks encoded | mistralrs 0.9.5 on CPU |
-| layer.json | one layer of 32 x 64: its BF16 source, and as 16 types its entries and the sha256 of its values as F32 | mistralrs 0.9.5 on CPU |
-| gguf.json | blocks with any bits, and with extreme scales, and the sha256 of their values; values and their blocks | gguf-py |
+| kquants-input.f32 | 33 blocks of 256 little-endian F32, one of each kind that kquants/README.md names | input |
+| kquants-q2k.bin … | the same blocks encoded | mistralrs 0.9.5, CPU |
+| layer.json | a BF16 layer of 32 x 64; for each of 16 types its entries and the sha256 of its values | mistralrs 0.9.5, CPU |
+| gguf.json | blocks of any bits and of extreme scales, with the sha256 of their values; values, encoded | gguf-py |
 
-In gguf.json every NaN counts as 0000c07f before the hash. Of the four blocks of each kind that kquants/ has, those were
-taken that together tell apart all the slips in an encoder that the 132 tell apart (of 79 that were tried).
+Values are hashed as little-endian F32; in gguf.json every NaN counts as 0000c07f. Of the four blocks of each kind in
+kquants/ the one was taken with which the 33 find every slip in an encoder that all 132 find, of 79 that were tried.
 """
 
 from __future__ import annotations

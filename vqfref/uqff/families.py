@@ -56,7 +56,10 @@ FAMILIES = (
     Family(F8Q8, "f8q8", {"": "N(U8)", ".format": "S(U8)", ".num_blocks": "S(U32)", ".shape": "V"}),
     Family(MXFP4, "mxfp4", {"": "*", ".format": "S(U8)", ".scales": "*"}),
 )  # fmt: skip
-SUFFIXES = frozenset(s for family in FAMILIES for s in family.suffixes)
+MISSING = {
+    GGUF: "uqff.g2.missing", HQQ: "uqff.h4.missing", FP8: "uqff.p2.missing", AFQ: "uqff.a3.missing",
+    F8Q8: "uqff.g2.missing", MXFP4: "uqff.k1.missing",
+}  # fmt: skip
 FLOATS = ("F32", "F16", "BF16")
 FP8_DTYPES = range(14)  # 6.4: codes of the element type
 AFQ_BITS, AFQ_GROUPS = (2, 3, 4, 6, 8), (32, 64, 128)
@@ -258,16 +261,13 @@ class _Judge:
     def entries(self) -> Iterator[Fault]:
         """Entries that are missing, of the wrong type, or not the family's."""
         layer, family = self.layer, self.layer.family
-        missing_code = {GGUF: "g2", HQQ: "h4", FP8: "p2", AFQ: "a3", F8Q8: "g2", MXFP4: "k1"}.get(family.tag, "f2")
         for suffix, rule in family.suffixes.items():
             entry = layer.entry(suffix)
             if entry is None:
                 self.stop = True
-                code = "uqff.%s.missing" % missing_code
+                code, engine = MISSING[family.tag], "refuses"
                 if suffix == ".num_blocks":
                     code, engine = "uqff.q3.missing", "accepts"
-                else:
-                    engine = "refuses"
                 yield self.fault(code, "%s.weight%s is missing" % (layer.key, suffix), suffix, engine=engine)
             elif suffix and not matches(entry, rule):
                 self.stop = True
@@ -329,8 +329,10 @@ class _Judge:
         expected = product(shape) // info.block_elements * info.block_bytes
         found = self.payload_bytes()
         if found != expected:
-            word, what = ("bounds", "the engine reads past the end") if found < expected else ("shape", "too long")
-            yield self.fault("uqff.g6." + word, "%d bytes, but %s of %s takes %d: %s"
+            rule, what = "uqff.g6.shape", "too long"
+            if found < expected:
+                rule, what = "uqff.g6.bounds", "the engine reads past the end"
+            yield self.fault(rule, "%d bytes, but %s of %s takes %d: %s"
                              % (found, info.name, list(shape), expected, what), engine="accepts")  # fmt: skip
 
     def payload_bytes(self) -> int:

@@ -30,20 +30,34 @@ VERSION_NAMES = ("uqff.version.major", "uqff.version.minor", "uqff.version.patch
 SUPPORTED = (1, 2, 0)
 REGENERATE = "regenerate it with `mistralrs quantize`"
 
-# Faults of the container by the ids of section 17 and 18; the last part of the code stays.
-CONTAINER_IDS = {
-    "st.length.truncated": "c1", "st.length.limit": "c2", "st.header.json": "c3", "st.length.bounds": "c4",
-    "st.entry.json": "c3", "st.entry.missing": "c3", "st.entry.dtype": "c3", "st.size.shape": "c5",
-    "st.hole.bounds": "c5", "st.tensors.overlap": "c5", "st.data.truncated": "c5", "st.trailing.bounds": "c5",
-    "st.metadata.json": "j1", "st.entry.shape": "j1", "st.offsets.bounds": "j1", "json.key.duplicate": "j1",
-}  # fmt: skip
+# Faults of the container by the ids of the catalogue, sections 17 and 18.
+CONTAINER_CODES = {
+    "st.length.truncated": "uqff.c1.truncated",
+    "st.length.limit": "uqff.c2.limit",
+    "st.length.bounds": "uqff.c4.bounds",
+    "st.header.json": "uqff.c3.json",
+    "st.entry.json": "uqff.c3.json",
+    "st.entry.missing": "uqff.c3.missing",
+    "st.entry.dtype": "uqff.c3.dtype",
+    "st.entry.shape": "uqff.j1.shape",
+    "st.offsets.bounds": "uqff.j1.bounds",
+    "st.metadata.json": "uqff.j1.json",
+    "st.size.shape": "uqff.c5.shape",
+    "st.hole.bounds": "uqff.c5.bounds",
+    "st.trailing.bounds": "uqff.c5.bounds",
+    "st.tensors.overlap": "uqff.c5.overlap",
+    "st.data.truncated": "uqff.c5.truncated",
+    "json.syntax.json": "uqff.c3.json",
+    "json.utf8.json": "uqff.c3.json",
+    "json.surrogate.json": "uqff.c3.json",
+    "json.number.range": "uqff.c3.range",
+    "json.key.duplicate": "uqff.j1.duplicate",
+}
 
 
 def container_error(error: VqfrefError) -> VqfrefError:
     """A fault of the container under its id of the catalogue: uqff.c5.bounds for st.hole.bounds."""
-    rule = CONTAINER_IDS.get(error.code) or ("c3" if error.code.startswith("json.") else None)
-    if rule is not None:
-        error.code = "uqff.%s.%s" % (rule, error.word)
+    error.code = CONTAINER_CODES.get(error.code, error.code)
     return error
 
 
