@@ -324,11 +324,10 @@ class KeyFiles(Files):
         for argv in (
             ("sign", plain, "--priv", self.GOOD.decode()),
             ("encrypt", plain, "--passphrase-file", PASSPHRASE.decode()),
-            ("encrypt", plain, "--passphrase", PASSPHRASE.decode()),
             ("decrypt", sample(448, "enc"), "--passphrase-file", PASSPHRASE.decode()),
         ):
             self.fails(3, "No such file", *argv, "-o", self.out)
-        for verb, option in (("encrypt", "--key"), ("encrypt", "--password"), ("sign", "--key"), ("set", "--secret")):
+        for verb, option in (("encrypt", "--passphrase"), ("encrypt", "--password"), ("sign", "--key"), ("set", "--secret")):
             self.fails(2, "usage:", verb, plain, option, "x", "-o", self.out)
 
 

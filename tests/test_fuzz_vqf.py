@@ -370,7 +370,6 @@ HOSTILE: list[tuple[str, Callable[[], Any], int | None]] = [
     ("30,000 layers of a zero block", lambda: many_layers(30_000, "84", fill=0), None),
     ("30,000 layers without their tails", lambda: many_layers(30_000, "8", 0x30, fill=0), None),
     ("10^6 layers of a block", lambda: many_layers(1_000_000), None),
-    ("30,000 experts of a block", lambda: many_experts(30_000), None),
     ("10^6 experts of a block", lambda: many_experts(1_000_000), None),
 ]
 
@@ -403,7 +402,7 @@ class Hostile(unittest.TestCase):
                 with self.subTest("%s: %s" % (what, call.__name__)):
                     with bounded():
                         attempt(call, source)
-                    if entries is not None and call is not infos:
+                    if entries is not None and call in (audit, explain.file_fields):
                         self.assertLess(self.peak(source, call), 64 * MIB + 4 * (448 + 64 * entries))
 
     def test_tensors_of_no_bytes_have_no_values_however_many_layers_they_claim(self) -> None:

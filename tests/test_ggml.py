@@ -130,7 +130,9 @@ class Encoders(unittest.TestCase):
         for name, zeros in (("q4_0", "0080" + "88" * 16), ("q5_0", "0080" + "ff" * 4 + "00" * 16)):
             self.assertEqual(block(name, []), zeros)
         for name in ("q4_1", "q5_1", "q8_0", "q8_1"):
-            self.assertEqual(block(name, []), "00" * ggml.TYPES[{"q4_1": 3, "q5_1": 7, "q8_0": 8, "q8_1": 9}[name]].block_bytes)
+            self.assertEqual(
+                block(name, []), "00" * ggml.TYPES[{"q4_1": 3, "q5_1": 7, "q8_0": 8, "q8_1": 9}[name]].block_bytes
+            )
 
     def test_the_minimum_keeps_the_sign_of_the_first_zero(self) -> None:
         for name in ("q4_1", "q5_1"):
@@ -140,7 +142,9 @@ class Encoders(unittest.TestCase):
         self.assertEqual(block("q8_0", [1e-42, -1e-42])[4:10], "7f8000")
         self.assertEqual(block("q8_1", [1e-42, -1e-42])[8:14], "7f8000")
         for name in OF_32:
-            self.assertTrue(all(map(math.isfinite, ggml.decode(name, bytes.fromhex(block(name, [1e-42, -1e-42]))))), name)
+            self.assertTrue(
+                all(map(math.isfinite, ggml.decode(name, bytes.fromhex(block(name, [1e-42, -1e-42]))))), name
+            )
 
     def test_what_is_not_finite_raises_nothing(self) -> None:
         for name in OF_32:

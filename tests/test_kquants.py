@@ -179,7 +179,9 @@ class Encoders(unittest.TestCase):
         for name, percent in (("q2k", 29), ("q3k", 15), ("q4k", 7.5), ("q5k", 3.7), ("q6k", 1.8), ("q8k", 0.7)):
             back = decode(name, encode(name, values))
             error = 100 * math.sqrt(math.fsum([(a - b) ** 2 for a, b in zip(values, back)]) / power)
-            self.assertTrue(0.85 * percent < error < 1.15 * percent, "%s: %.2f %%, expected %s" % (name, error, percent))
+            self.assertTrue(
+                0.85 * percent < error < 1.15 * percent, "%s: %.2f %%, expected %s" % (name, error, percent)
+            )
 
     def test_what_is_not_finite_raises_nothing(self) -> None:
         strange = [math.nan, math.inf, -math.inf, 3.4e38, -3.4e38, 1e-45, 0.0, -0.0]

@@ -25,11 +25,11 @@ def source() -> array[float]:
 
 
 def finite_e4m3() -> list[Fraction]:
-    """The 127 values from 0 to 448 by walking: 16 in steps of 2^-9, then eight at a time in steps twice as wide."""
+    """The 127 values from 0 to 448 by walking: 16 steps of 2^-9, then eight at a time of twice the width before."""
     step, values = Fraction(1, 512), [Fraction(0)]
     while len(values) < 127:
         values.append(values[-1] + step)
-        if len(values) % 8 == 0 and len(values) > 8:
+        if len(values) % 8 == 1 and len(values) > 16:
             step *= 2
     return values
 
@@ -75,7 +75,7 @@ class Bytes(unittest.TestCase):
             x = f32(noise.uniform(0, 1) * 2.0 ** noise.randint(-12, 9))
             k = bisect.bisect_left(values, Fraction(x))
             near = [b for b in (k - 1, k) if 0 <= b < 127]
-            want = min(near, key=lambda b: (abs(values[b] - Fraction(x)), b % 2))  # noqa: B023
+            want = min(near, key=lambda b: (abs(values[b] - Fraction(x)), b % 2))
             self.assertEqual(mf.e4m3_encode_byte(x), want, "%r" % x)
 
     def test_large_values_saturate_and_small_ones_keep_their_sign(self) -> None:
@@ -95,7 +95,8 @@ class Bytes(unittest.TestCase):
     def test_e5m2_is_the_upper_byte_of_a_half(self) -> None:
         for byte in range(256):
             (half,) = struct.unpack("<e", bytes([0, byte]))
-            self.assertEqual(f32_encode([mf.E5M2[byte]])[:3] if half == half else None, f32_encode([half])[:3] if half == half else None)
+            self.assertEqual(str(mf.E5M2[byte]).lstrip("-"), str(half).lstrip("-"))
+            self.assertEqual(math.copysign(1, mf.E5M2[byte]), math.copysign(1, half))
 
 
 class Fp8(unittest.TestCase):

@@ -11,7 +11,7 @@ import os
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any
+    from typing import Any, Iterable
 
 
 class AtomicFile:
@@ -111,3 +111,83 @@ def patch(path: str | os.PathLike[str], parts: list[tuple[int, bytes]]) -> None:
             os.fsync(fd)
     finally:
         os.close(fd)
+
+
+class Publication:
+    """Files that appear in a folder together, in a `with` block: made in a hidden folder beside it and moved in at the end.
+
+    A folder that does not exist appears at one stroke, by a rename. In one that exists, files of the same name and those
+    given to `remove` are put aside first, and come back if anything fails; other files stay untouched. On an exception
+    nothing of the new ones stays. A kill in the middle of the moves leaves the old files in the hidden folder, whose name
+    begins with `.vqfref-`.
+    """
+
+    def __init__(self, folder: str | os.PathLike[str]) -> None:
+        self.folder = os.path.realpath(os.fspath(folder))
+        if os.path.lexists(self.folder) and not os.path.isdir(self.folder):
+            raise NotADirectoryError(20, "Not a directory", self.folder)
+        where = self.folder if os.path.isdir(self.folder) else os.path.dirname(self.folder)
+        self._work = os.path.join(where, ".vqfref-%s" % os.urandom(6).hex())
+        self._new = os.path.join(self._work, "new")
+        self._old = os.path.join(self._work, "old")
+        self._names: list[str] = []
+        self._stale: list[str] = []
+        os.mkdir(self._work)
+        os.mkdir(self._new)
+
+    def file(self, name: str) -> AtomicFile:
+        """A file of the publication, to be written in a `with` block."""
+        self._names.append(name)
+        return AtomicFile(os.path.join(self._new, name))
+
+    def add(self, name: str, pieces: Iterable[bytes]) -> None:
+        """A whole file of the publication."""
+        with self.file(name) as file:
+            for piece in pieces:
+                file.write(piece)
+
+    def remove(self, names: Iterable[str]) -> None:
+        """Files of the folder that go when the new ones come."""
+        self._stale += names
+
+    def __enter__(self) -> Publication:
+        return self
+
+    def __exit__(self, kind: object, *exc: object) -> None:
+        try:
+            if kind is None:
+                self._publish()
+        finally:
+            self._clean()
+
+    def _publish(self) -> None:
+        if not os.path.isdir(self.folder):
+            os.rename(self._new, self.folder)
+            sync_folder(os.path.dirname(self.folder))
+            return
+        os.mkdir(self._old)
+        aside: list[str] = []
+        moved: list[str] = []
+        try:
+            for name in dict.fromkeys([*self._names, *self._stale]):
+                if os.path.lexists(os.path.join(self.folder, name)):
+                    os.rename(os.path.join(self.folder, name), os.path.join(self._old, name))
+                    aside.append(name)
+            for name in self._names:
+                os.rename(os.path.join(self._new, name), os.path.join(self.folder, name))
+                moved.append(name)
+        except BaseException:
+            for name in moved:
+                os.rename(os.path.join(self.folder, name), os.path.join(self._new, name))
+            for name in aside:
+                os.rename(os.path.join(self._old, name), os.path.join(self.folder, name))
+            raise
+        sync_folder(self.folder)
+
+    def _clean(self) -> None:
+        for folder in (self._new, self._old):
+            if os.path.isdir(folder):
+                for name in os.listdir(folder):
+                    os.unlink(os.path.join(folder, name))
+                os.rmdir(folder)
+        os.rmdir(self._work)

@@ -47,6 +47,27 @@ Example: vqfref uqff slice gemma-UQFF/q4k model.layers.0.mlp.up_proj --dim 0 --r
     action = add("inspect", run_inspect, "Print the tree of tensors. Labels stand behind each layer.")
     action.add_argument("--quant", metavar="Q", help="one set: file name, type, or shorthand (default: all)")
 
+    action = actions.add_parser(
+        "write",
+        help="quantize a model folder",
+        description="""\
+Quantize a Hugging Face model folder into UQFF, byte for byte as the engine does: shards, residual, config, report. OUT that
+ends in .uqff gives the stem of the shards (one type); anything else is a folder. All of it appears together, or nothing.
+
+Example: vqfref uqff write Qwen3-0.6B qwen-UQFF --type q4k,afq4""",
+    )
+    action.set_defaults(run=run_write)
+    action.add_argument("file", metavar="SRC", help="the model folder")
+    action.add_argument("out", metavar="OUT")
+    action.add_argument("--type", required=True, metavar="T[,T…]", help="types or shorthands, the runtime type first")
+    action.add_argument("--dtype", choices=("f32", "bf16", "f16"), default="f32", help="working dtype (default f32)")
+    action.add_argument("--topology", metavar="F", help="pins: `selector:` lines with `isq: TYPE`, or the same as JSON")
+    action.add_argument(
+        "--max-shard-bytes", type=int, default=None, metavar="N", help="payload of a shard (default 10 GiB)"
+    )
+    action.add_argument("--base-model", metavar="NAME", help="for the report")
+    action.add_argument("--device", choices=("cpu", "cuda", "metal"), default="cpu", help="decides about shorthands")
+
     action = add("slice", run_slice, "Cut a layer as the engine's loader cuts it. DIR may name a set (dir/q4k).")
     action.add_argument("key", metavar="KEY", help="the layer, such as model.layers.0.mlp.up_proj")
     action.add_argument("--dim", type=int, required=True, metavar="D", help="the dimension that is cut")
@@ -141,6 +162,29 @@ def run_verify(args: argparse.Namespace) -> int:
     lines += [str(f) for f in findings]
     extra = {"report": as_json(verdict.report), "warnings": verdict.warnings, "errors": verdict.errors}
     return finish(args, "uqff", ok, findings, extra, lines)
+
+
+def run_write(args: argparse.Namespace) -> int:
+    import sys
+
+    from vqfref.cli.output import progress
+    from vqfref.source import Source
+    from vqfref.uqff.targets import parse_topology
+    from vqfref.uqff.writer import CAP, write
+
+    pins = None
+    if args.topology is not None:
+        with Source(args.topology, "pread") as source:
+            pins = parse_topology(source.read_at(0, min(source.size, 1 << 20)), args.topology)
+    findings = write(
+        args.file, args.out, args.type.split(","), dtype=args.dtype, pins=pins,
+        max_shard_bytes=CAP if args.max_shard_bytes is None else args.max_shard_bytes, base_model=args.base_model,
+        device=args.device, progress=progress("quantizing"),
+    )  # fmt: skip
+    for finding in findings:
+        print(finding, file=sys.stderr)
+    print(args.out)
+    return 0
 
 
 def run_inspect(args: argparse.Namespace) -> int:
