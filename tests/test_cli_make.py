@@ -327,7 +327,12 @@ class KeyFiles(Files):
             ("decrypt", sample(448, "enc"), "--passphrase-file", PASSPHRASE.decode()),
         ):
             self.fails(3, "No such file", *argv, "-o", self.out)
-        for verb, option in (("encrypt", "--passphrase"), ("encrypt", "--password"), ("sign", "--key"), ("set", "--secret")):
+        for verb, option in (
+            ("encrypt", "--passphrase"),
+            ("encrypt", "--password"),
+            ("sign", "--key"),
+            ("set", "--secret"),
+        ):
             self.fails(2, "usage:", verb, plain, option, "x", "-o", self.out)
 
 

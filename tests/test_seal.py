@@ -379,8 +379,9 @@ def gate_10(form: int) -> list[Case]:
 def gate_11(form: int, kind: str) -> list[Case]:
     """The branches in their order, on the plain signed file or the encrypted one; the tag is right in all of them."""
     base = real("h%d-%s" % (form, kind))
-    how: dict[str, Any] = secret() if kind == "enc-signed" else {}
-    tag = ("hmac", OPEN) if kind == "enc-signed" else ("checksum", OPEN)
+    plain = kind == "signed"
+    how: dict[str, Any] = {} if plain else secret()
+    tag = ("checksum", OPEN) if plain else ("hmac", OPEN)
 
     def case(name: str, data: bytes, more: dict[str, Any], finding: tuple[str, str, str] | None, result: str) -> Case:
         findings = [finding] if finding else []
@@ -389,7 +390,7 @@ def gate_11(form: int, kind: str) -> list[Case]:
     block = sealed(form, kind)[HEADER[form]["sig"] :][:200]
     r, s, d = block[64:96], block[96:128], block[128:160]
     bad_id = {"id": b"vllm-other-vqf".ljust(32, b"\0"), "id_len": 14}
-    unsigned = real("h%d-%s" % (form, "enc" if kind == "enc-signed" else "plain"))
+    unsigned = real("h%d-%s" % (form, "plain" if plain else "enc"))
     return [
         case("a signature is required and not there", unsigned, key(require=SIGNATURE), SIGNATURE_MISSING, SHUT),
         case("no block, though the flag is set", sealed(form, kind, pub=bytes(200)), key(), DIGEST, FAILED),
@@ -413,11 +414,11 @@ def gate_11(form: int, kind: str) -> list[Case]:
              id_len=len(USER_ID[880 - form])), key(), SM2, FAILED),
         *(
             case("r of %x…" % (value >> 224), sealed(form, kind, r=value.to_bytes(32, "big")), key(), SM2, FAILED)
-            for value in (0, int.from_bytes(r, "big") ^ 1, N - int.from_bytes(s, "big"), N, 2**256 - 1)
+            for value in (int.from_bytes(r, "big") ^ 1, *((0, N - int.from_bytes(s, "big"), N, 2**256 - 1) if plain else ()))
         ),
         *(
             case("s of %x…" % (value >> 224), sealed(form, kind, s=value.to_bytes(32, "big")), key(), SM2, FAILED)
-            for value in (0, int.from_bytes(s, "big") ^ 1 << 255, N, 2**256 - 1)
+            for value in (int.from_bytes(s, "big") ^ 1 << 255, *((0, N, 2**256 - 1) if plain else ()))
         ),
         case("SM2 before pub", sealed(form, kind, s=bytes(32), pub=OTHER_PUBLIC), key(), SM2, FAILED),
         case("another key that the block names too", sealed(form, kind, pub=OTHER_PUBLIC), key(public_key=OTHER_PUBLIC),

@@ -140,7 +140,7 @@ class Pins:
         among equals)."""
         for regex, target in reversed(self._regexes):
             if regex.search(source_key + ".weight"):
-                return target
+                return str(target)
         number = layer_number(key)
         if number is None:
             return None
