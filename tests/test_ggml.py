@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import math
 import struct
 import unittest
@@ -103,6 +104,13 @@ class Encoders(unittest.TestCase):
         values = f32_decode(bytes.fromhex(case["values"]))
         for name, want in case["encode"].items():
             self.assertEqual(ggml.encode(name, values).hex(), want, name)
+
+    def test_every_operation_is_rounded(self) -> None:
+        raw = hashlib.shake_256(b"many").digest(3 * 32768)
+        words = [int.from_bytes(raw[k : k + 3], "little", signed=True) for k in range(0, len(raw), 3)]
+        values = array("f", [word / 2**27 for word in words])
+        for name, want in stored("gguf.json")["many_sha256"].items():
+            self.assertEqual(hashlib.sha256(ggml.encode(name, values)).hexdigest(), want, name)
 
     def test_codes_come_from_the_scale_before_it_is_rounded_to_a_half(self) -> None:
         # d = 127.0625 / 127 = 1.00049…, whose half is 1.0009…: with that the code of 63.54 would be 63

@@ -156,6 +156,16 @@ class F8q8(unittest.TestCase):
         self.assertEqual(struct.unpack("<B4b", data[:5])[1:], (127, 64, -1, 0))
         self.assertEqual(mf.E4M3[data[0]], 4.0)  # of 4.16
 
+    def test_every_operation_is_rounded(self) -> None:
+        noise = random.Random(9)
+        for _ in range(100):
+            x = [f32(noise.gauss(0, 0.05)) for _ in range(32)]
+            d = f32(max(map(abs, x)) / 127)
+            scaled = [f32(v * f32(1 / d)) for v in x]
+            codes = [int(math.copysign(math.floor(abs(t) + 0.5), t)) for t in scaled]
+            want = struct.pack("<B32b", mf.e4m3_encode_byte(f32(d * 416)), *codes)
+            self.assertEqual(mf.f8q8_encode(array("f", x)), want)
+
     def test_zeros_and_what_is_too_small_to_invert(self) -> None:
         self.assertEqual(mf.f8q8_encode([0.0, -0.0] * 16), bytes(33))
         self.assertEqual(mf.f8q8_encode(array("f", [1e-42, -1e-42] * 16)), b"\0" + b"\x7f\x80" * 16)

@@ -202,6 +202,10 @@ CODES: dict[str, tuple[str, str]] = {
         "Convert with the 448-byte header for newer engines.",
     ),
     "vqf.data.policy": ("Encrypted: the data area was not judged.", "Give the passphrase to `vqfref verify`."),
+    "vqf.zeros.limit": (
+        "So many matrices, or so many zeros, that the search for zeros was given up.",
+        "No real file has them: suspect n_layers or n_experts, or a download that was never filled.",
+    ),
     "vqf.zeros.missing": ("A matrix of nothing but zero bytes.", "Its values were never written: convert again."),
     "vqf.tail.missing": (
         "The end of a matrix that the g256 encoder leaves out.",

@@ -566,6 +566,7 @@ IDS = {
     "8190-bytes": data("id 8190", 8190),
     "8191-bytes": data("id 8191", 8191),
 }
+LONGEST = "8191 bytes, the longest user id that ENTL can express; OpenSSL stops at 8190"
 ENTL_IDS = ("empty", "31-bytes", "32-bytes", "256-bytes", "8190-bytes", "8191-bytes")
 
 
@@ -592,8 +593,11 @@ def make_sm2_za(_: dict[str, Case]) -> Iterator[Case]:
     P = public_from_private(scalar("za"))
     for name, user_id in IDS.items():
         flags = "entl" if name in ENTL_IDS else ""
-        text, into = "a user id of %d bytes" % len(user_id), {"pub": raw(P), "id": user_id}
-        yield case("sm2-za-id-" + name, text, source, flags, into, {"za": sm3(z_input(P, user_id))})
+        into, out = {"pub": raw(P), "id": user_id}, {"za": sm3(z_input(P, user_id))}
+        text, level = "a user id of %d bytes" % len(user_id), "required"
+        if len(user_id) == 8191:
+            text, level = LONGEST, "recommended"
+        yield case("sm2-za-id-" + name, text, source, flags, into, out, level=level)
     for axis, d in short_keys().items():
         P = public_from_private(d)
         prove(raw(P)[0 if axis == "x" else 32] == 0, "that coordinate is short")
@@ -697,13 +701,13 @@ def twist_point() -> Point:
 
 def by_message(
     name: str, comment: str, flags: str, P: Point, user_id: bytes, message: bytes, r: int, s: int,
-    error: str | None = None, source: str = AGREES, sig: bytes | None = None,
+    error: str | None = None, source: str = AGREES, sig: bytes | None = None, level: str = "required",
 ) -> Case:  # fmt: skip
     """A case of sm2_verify. Where `sig` is not r ‖ s, (r, s) itself must be good."""
     good = is_signature(P, user_id, message, r, s) if len(user_id) < 8192 else True
     prove(good == (error is None or sig is not None or len(user_id) > 8191), "OpenSSL agrees on " + name)
     into = {"pub": raw(P), "id": user_id, "msg": message, "sig": b32(r) + b32(s) if sig is None else sig}
-    return case("sm2-verify-" + name, comment, source, flags, into, error=error)
+    return case("sm2-verify-" + name, comment, source, flags, into, error=error, level=level)
 
 
 def make_sm2_verify(kept: dict[str, Case]) -> Iterator[Case]:
@@ -738,7 +742,7 @@ def make_sm2_verify(kept: dict[str, Case]) -> Iterator[Case]:
             yield signed("id-" + name, comment, flags, user_id, digest)
         else:  # OpenSSL does not sign with it
             P, r, s = constructed("id-" + name, user_id, digest)
-            yield by_message("id-" + name, comment, flags, P, user_id, digest, r, s)
+            yield by_message("id-" + name, LONGEST, flags, P, user_id, digest, r, s, level="recommended")
     for size in (0, 23, 24, 1000):
         flags = "padding" if size in (23, 24) else ""
         message = data("verify msg %d" % size, size)

@@ -9,13 +9,15 @@ it is no part of what runs on a board.
 
 | file | holds | whose bytes |
 |---|---|---|
-| kquants-input.f32 | 33 blocks of 256 little-endian F32, one of each kind that kquants/README.md names | input |
+| kquants-input.f32 | 37 blocks of 256 little-endian F32: 33 kinds of edge cases, 4 rows of a model | input |
 | kquants-q2k.bin … | the same blocks encoded | mistralrs 0.9.5, CPU |
 | layer.json | a BF16 layer of 32 x 64; for each of 16 types its entries and the sha256 of its values | mistralrs 0.9.5, CPU |
 | gguf.json | blocks of any bits and of extreme scales, with the sha256 of their values; values, encoded | gguf-py |
 
-Values are hashed as little-endian F32; in gguf.json every NaN counts as 0000c07f. Of the four blocks of each kind in
-kquants/ the one was taken with which the 33 find every slip in an encoder that all 132 find, of 79 that were tried.
+Values are hashed as little-endian F32; in gguf.json every NaN counts as 0000c07f. The 32768 values of its "many" are the
+little-endian signed 24-bit integers of SHAKE-256("many"), divided by 2^27. Of the four blocks of each kind in kquants/
+the one was taken with which the 33 find every slip in an encoder that all 132 find, of 79 that were tried; the 4 rows
+find the multiplication by 1 / step, and the sum that is rounded only once.
 """
 
 from __future__ import annotations
@@ -42,6 +44,9 @@ CHOSEN = (
     0, 6, 11, 13, 16, 21, 24, 29, 32, 38, 40, 47, 49, 52, 56, 60, 66, 68, 72, 76, 81, 84, 88, 93, 96, 101, 105, 108,
     113, 117, 123, 126, 128,
 )  # fmt: skip
+
+# Rows of dense256, as BF16 in the source; a layer has one block a row.
+ROWS = (("self_attn.q_proj", 107), ("mlp.down_proj", 33), ("mlp.gate_proj", 20), ("mlp.gate_proj", 34))
 
 LAYER = "model.layers.0.self_attn.k_proj"
 LAYER_TYPES = (
@@ -85,10 +90,19 @@ def entries(path: Path) -> Entries:
 
 
 def kquants(vectors: Path) -> dict[str, bytes]:
+    source = entries(vectors / "uqff-sources" / "dense256" / "model.safetensors")
     made = {}
     for name, size in [("input.f32", 1024)] + [(t + ".bin", size) for t, size in KQUANTS.items()]:
         content = (vectors / "kquants" / name).read_bytes()
-        made["kquants-" + name] = b"".join([content[i * size : i * size + size] for i in CHOSEN])
+        blocks = [content[i * size : i * size + size] for i in CHOSEN]
+        shard = source if size == 1024 else entries(vectors / "uqff" / name[:3] / (name[:3] + "-0.uqff"))
+        for key, row in ROWS:
+            weight = shard["model.layers.0.%s.weight" % key][2]
+            if size == 1024:
+                blocks.append((numpy.frombuffer(weight, "<u2")[256 * row :][:256].astype("<u4") << 16).tobytes())
+            else:
+                blocks.append(weight[row * size :][:size])
+        made["kquants-" + name] = b"".join(blocks)
     return made
 
 
@@ -136,6 +150,13 @@ def values() -> Any:
     return made
 
 
+def many() -> Any:
+    """32768 values up to 1/16, in whose blocks every rounding of an encoder is seen somewhere."""
+    raw = data("many", 3 * 32768)
+    words = b"".join([raw[k : k + 3] + (b"\xff" if raw[k + 2] & 0x80 else b"\0") for k in range(0, len(raw), 3)])
+    return numpy.frombuffer(words, "<i4").astype("f4").reshape(-1, 32) / numpy.float32(2**27)
+
+
 def with_gguf() -> dict[str, Any]:
     decoded, x = {}, values()
     for name, (theirs, size, _) in GGUF.items():
@@ -145,13 +166,14 @@ def with_gguf() -> dict[str, Any]:
             got = gguf.quants.dequantize(array, gguf.GGMLQuantizationType[theirs]).astype("<f4")
         got[numpy.isnan(got)] = numpy.frombuffer(bytes.fromhex("0000c07f"), "<f4")[0]
         decoded[name] = {"blocks": content.hex(), "f32_sha256": hashlib.sha256(got.tobytes()).hexdigest()}
-    with numpy.errstate(all="ignore"):
-        encoded = {
-            name: gguf.quants.quantize(x, gguf.GGMLQuantizationType[theirs]).tobytes().hex()
-            for name, (theirs, _, _) in GGUF.items()
-            if not name.endswith("k")
-        }
-    return {"decode": decoded, "values": x.astype("<f4").tobytes().hex(), "encode": encoded}
+    encoded, hashes = {}, {}
+    for name, (theirs, _, _) in GGUF.items():
+        if not name.endswith("k"):
+            with numpy.errstate(all="ignore"):
+                encoded[name] = gguf.quants.quantize(x, gguf.GGMLQuantizationType[theirs]).tobytes().hex()
+            blocks_of_many = gguf.quants.quantize(many(), gguf.GGMLQuantizationType[theirs]).tobytes()
+            hashes[name] = hashlib.sha256(blocks_of_many).hexdigest()
+    return {"decode": decoded, "values": x.astype("<f4").tobytes().hex(), "encode": encoded, "many_sha256": hashes}
 
 
 def main(argv: list[str]) -> int:

@@ -16,6 +16,6 @@ def fnv1a64(data: bytes | bytearray | memoryview, h: int = OFFSET_BASIS) -> int:
     >>> hex(fnv1a64(b"a"))
     '0xaf63dc4c8601ec8c'
     """
-    for byte in data:
+    for byte in memoryview(data).cast("B"):
         h = (h ^ byte) * PRIME & _MASK
     return h

@@ -82,8 +82,8 @@ def private_key_from_bytes_checked(data: bytes) -> int:
 
 
 def public_key(d: int) -> tuple[int, int]:
-    """P = [d]G."""
-    P = multiply(d, G)
+    """P = [d]G. Raises SignatureError for a d outside 1 … n-2."""
+    P = multiply(d, G) if 1 <= d <= n - 2 else None
     if P is None:
         raise SignatureError("sm2.private.range", "private key is not in 1 … n-2")
     return P
@@ -147,8 +147,10 @@ def sign_with_nonce(d: int, e: int, k: int) -> tuple[int, int]:
     """(r, s) for the digest e with the nonce k, steps A4 to A6.
 
     Raises SignatureError (sm2.nonce.range) for a nonce outside 1 … n-1, or that the standard tells to throw away: one
-    that gives r = 0, r + k = n or s = 0.
+    that gives r = 0, r + k = n or s = 0; sm2.private.range for a private key outside 1 … n-2.
     """
+    if not 1 <= d <= n - 2:
+        raise SignatureError("sm2.private.range", "private key is not in 1 … n-2")
     if not 1 <= k <= n - 1:
         raise SignatureError("sm2.nonce.range", "nonce is not in 1 … n-1")
     point = multiply(k, G)
@@ -185,7 +187,10 @@ def sign(d: int, message: bytes, user_id: bytes = DEFAULT_ID) -> bytes:
 
 
 def check_digest(P: tuple[int, int], e: int, r: int, s: int) -> None:
-    """Verify (r, s) for the digest e, steps B1, B2 and B5 to B7. Raises SignatureError that says which step failed."""
+    """Verify (r, s) for the digest e, steps B1, B2 and B5 to B7. Raises SignatureError that says which step failed.
+
+    P must come from public_key_from_bytes_checked: with a point off the curve anybody can sign.
+    """
     if not 1 <= r <= n - 1:
         raise SignatureError("sm2.r.range", "r is not in 1 … n-1")
     if not 1 <= s <= n - 1:
@@ -201,7 +206,8 @@ def check_digest(P: tuple[int, int], e: int, r: int, s: int) -> None:
 
 
 def check(P: tuple[int, int], message: bytes, signature: bytes, user_id: bytes = DEFAULT_ID) -> None:
-    """Verify a 64-byte signature r ‖ s of a message. Raises SignatureError that says what is wrong."""
+    """Verify a 64-byte signature r ‖ s of a message. Raises SignatureError that says what is wrong, UsageError for a
+    user id of more than 8191 bytes. P must come from public_key_from_bytes_checked, as for `check_digest`."""
     if len(signature) != 64:
         raise SignatureError("sm2.length.signature", "signature of %d bytes, expected 64" % len(signature))
     r, s = int.from_bytes(signature[:32], "big"), int.from_bytes(signature[32:], "big")
@@ -218,7 +224,8 @@ def verify_digest(P: tuple[int, int], e: int, r: int, s: int) -> bool:
 
 
 def verify(P: tuple[int, int], message: bytes, signature: bytes, user_id: bytes = DEFAULT_ID) -> bool:
-    """Is this a signature of the message by the owner of P with this user id?"""
+    """Is this a signature of the message by the owner of P with this user id? Raises UsageError for a user id of more
+    than 8191 bytes."""
     try:
         check(P, message, signature, user_id)
     except SignatureError:

@@ -88,6 +88,7 @@ def sm4_ctr(key: bytes, iv: bytes, data: bytes | memoryview, offset: int = 0) ->
     if offset < 0:
         raise UsageError("sm4.offset.range", "offset %d in the stream, expected 0 or more" % offset)
     rk = expand_key(key)
+    data = memoryview(data).cast("B")
     skip = offset % 16
     counter = int.from_bytes(iv, "big") + offset // 16
     stream = bytearray()

@@ -7,7 +7,7 @@ same. Of the data it reads the padding, and the matrices only as far as the firs
 
 from __future__ import annotations
 
-from vqfref.errors import FormatError, VqfrefError
+from vqfref.errors import FormatError, LimitError, VqfrefError
 from vqfref.findings import Findings
 from vqfref.vqf import structs
 from vqfref.vqf.geometry import Geometry, layout_flags, q4_gate, q8_gate, tag_length, tensors
@@ -27,11 +27,16 @@ from vqfref.vqf.structs import DIR_OFFSET, HEADER_432, HEADER_448, QTYPES, SIG, 
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from typing import Iterator
+
     from vqfref.findings import Finding
     from vqfref.source import Source
     from vqfref.vqf.reader import Entry
 
 _U64 = 1 << 64
+MAX_SEARCH = 1 << 29  # what a search for bytes other than zero may cost: bytes, and PER_READ more for each read
+PER_READ = 4096  # so some 120,000 gaps and matrices; the largest known models have 47,000
+MAX_PADDING = 1 << 20  # of a gap no more is searched; it is a finding anyhow
 
 
 def audit(source: Source, *, q8_tile: int = 0) -> list[Finding]:
@@ -72,6 +77,7 @@ class _Audit:
         self.entries = load_directory(source, head)
         self.names = {e.name for e in self.entries}
         self.q8_tile = q8_tile
+        self.search_left = MAX_SEARCH
         # The plan is that of the families which are there; flags and arch that contradict them are findings of their own.
         flags = self.header.flags
         every = tensors(self.arch._replace(has_q_norm=1), "84x", flags | structs.FLAG_VISION, q8_tile)
@@ -91,12 +97,16 @@ class _Audit:
         self.order()
         self.core()
         inside = self.overlaps()
-        self.padding(inside)
+        try:
+            self.padding(inside)
+            if not self.encrypted:
+                self.zeros(inside)
+        except LimitError as error:  # of the two searches
+            self.add("note", error.code, error.message, error.offset, None)
         if self.encrypted:
             self.add("note", "vqf.data.policy", "encrypted: padding and zeros in the data area can't be judged without "
                      "the passphrase", self.header.data_offset, None)  # fmt: skip
         else:
-            self.zeros(inside)
             self.checksum_word()
 
     def _has(self, prefix: str) -> bool:
@@ -318,7 +328,7 @@ class _Audit:
         end = DIR_OFFSET + TENSOR.size * len(self.entries)
         core = self._core()
         for name, t in self.plan.items():
-            if name in self.names or (name.startswith("v_ds_") and t.nbytes == 0):
+            if name in self.names or t.nbytes == 0:  # writers leave out what is empty
                 continue
             if name not in core or not self.names.isdisjoint(core[name]):  # else gate 13 names it
                 self.add("error", "vqf.plan.missing", "the arch calls for this tensor (%d bytes)" % t.nbytes, end, name)
@@ -378,7 +388,7 @@ class _Audit:
         for name, start, stop in gaps:
             if stop <= start:
                 continue
-            first = _first_nonzero(self.source, start, stop)
+            first = self._first_nonzero(start, min(stop, start + MAX_PADDING))
             if first is not None:
                 value = self.source.read_at(first, min(stop - first, 8)).hex()
                 self.add("warning", "vqf.padding.layout", "%s in the %d bytes of padding behind %s, expected zeros"
@@ -389,9 +399,11 @@ class _Audit:
 
     def zeros(self, inside: list[Entry]) -> None:
         """Matrices, and tails that the g256 encoder leaves out, that decode to nothing but zeros."""
+        end = 0
         for e in inside:
             t = self.known.get(e.name)
-            if t is None or len(t.shape) != 2 or t.nbytes != e.nbytes or t.qtype != e.qtype:
+            fresh, end = e.offset >= end, max(end, e.offset + e.nbytes)  # what tensors share is searched once
+            if not fresh or t is None or len(t.shape) != 2 or t.nbytes != e.nbytes or t.qtype != e.qtype:
                 continue
             try:
                 t.layer_bytes  # noqa: B018 - raises where layers are not whole blocks
@@ -405,17 +417,16 @@ class _Audit:
 
     def _zero_matrix(self, e: Entry, t: Geometry, layer: int) -> None:
         start = e.offset + layer * t.layer_bytes
-        parts = [(start + s.offset, s.nbytes, "rows %d:%d" % (s.row, s.row + s.rows)) for s in t.segments()]
-        if len(parts) == 1:
-            parts = [(start, t.layer_bytes, "")]
-        if _first_nonzero(self.source, start, start + t.layer_bytes) is None:
-            parts = [(start, t.layer_bytes, "the whole matrix")]
-        elif t.experts and t.expert_axis == 0:
-            parts = [(e.offset + a, n, "expert %d" % x) for x in range(t.experts) for a, n in t.ranges(layer, expert=x)]
-        for at, n, what in parts:
-            if n and _first_nonzero(self.source, at, at + n) is None:
-                where = "layer %d, " % layer if t.layered else ""
-                self.add("warning", "vqf.zeros.missing", "%s%s: nothing but zero bytes" % (where, what), at, e.name)
+        count, zero = 0, []
+        for at, n, what in _parts(t, start):
+            count += 1
+            if self._first_nonzero(at, at + n) is None:
+                zero.append((at, what))
+        if zero and len(zero) == count:
+            zero = [(start, "the whole matrix")]
+        for at, what in zero:
+            where = "layer %d, " % layer if t.layered else ""
+            self.add("warning", "vqf.zeros.missing", "%s%s: nothing but zero bytes" % (where, what), at, e.name)
 
     def _zero_tail(self, e: Entry, t: Geometry, layer: int) -> None:
         for s in t.segments():
@@ -426,7 +437,7 @@ class _Audit:
                 continue
             base = e.offset + layer * t.layer_bytes + s.offset
             spans = [(base + at, n) for b in blocks for at, n in t.block_spans(s, b)]
-            if all(_first_nonzero(self.source, at, at + n) is None for at, n in spans):
+            if all(self._first_nonzero(at, at + n) is None for at, n in spans):
                 self.add("warning", "vqf.tail.missing", "layer %d: the last %d elements decode to zero; the g256 encoder "
                          "leaves out what does not fill a group of 256" % (layer, 32 * len(blocks)),
                          spans[0][0], e.name)  # fmt: skip
@@ -437,18 +448,31 @@ class _Audit:
             self.add("note", "vqf.checksum.missing", "the stored checksum is 0, which means none",
                      self.header.file_len, "tag")  # fmt: skip
 
+    def _first_nonzero(self, start: int, stop: int) -> int | None:
+        """Offset of the first byte in `start .. stop` that is not zero; reads no further than its piece.
+
+        Raises LimitError where all searches together have cost more than MAX_SEARCH.
+        """
+        size = 64
+        while start < stop:
+            n = min(size, stop - start)
+            self.search_left -= n + PER_READ
+            if self.search_left < 0:
+                raise LimitError("vqf.zeros.limit", "padding and zeros were searched up to here, no further: that would "
+                                 "take too long", offset=start)  # fmt: skip
+            piece = self.source.read_at(start, n)
+            if piece != _ZEROS[:n]:
+                return start + n - len(piece.lstrip(b"\0"))
+            start += n
+            size = len(_ZEROS)
+        return None
+
 
 _ZEROS = bytes(1 << 16)
 
 
-def _first_nonzero(source: Source, start: int, stop: int) -> int | None:
-    """Offset of the first byte in `start .. stop` that is not zero; reads no further than its piece."""
-    size = 64
-    while start < stop:
-        n = min(size, stop - start)
-        piece = source.read_at(start, n)
-        if piece != _ZEROS[:n]:
-            return start + n - len(piece.lstrip(b"\0"))
-        start += n
-        size = len(_ZEROS)
-    return None
+def _parts(t: Geometry, start: int) -> Iterator[tuple[int, int, str]]:
+    """The pieces of a layer at `start` that are judged apart, as (offset, length, what): experts, chunks of lm, or all."""
+    if t.experts and t.expert_axis == 0:
+        return ((start + at, n, "expert %d" % x) for x in range(t.experts) for at, n in t.ranges(0, expert=x))
+    return ((start + s.offset, s.nbytes, "rows %d:%d" % (s.row, s.row + s.rows)) for s in t.segments())

@@ -32,6 +32,7 @@ def guess_layout(data: bytes, size: int) -> tuple[Layout, str]:
 def explain_fields(layout: Layout, data: bytes, base: int = 0, prefix: str = "") -> list[FieldRow]:
     """One FieldRow for every field of a structure whose bytes start `data`; what is cut off says so."""
     rows: list[FieldRow] = []
+    record = layout.unpack(data.ljust(layout.size, b"\0"))
     for f in layout.fields:
         name = prefix + f.name
         raw = data[f.offset : f.offset + f.size]
@@ -40,8 +41,7 @@ def explain_fields(layout: Layout, data: bytes, base: int = 0, prefix: str = "")
         elif len(raw) < f.size:
             rows.append(FieldRow(base + f.offset, f.size, name, raw.hex(), "(cut off)", f.meaning))
         else:
-            value = getattr(layout.unpack(data.ljust(layout.size, b"\0")), f.name)
-            text, meaning = explain(f, value)
+            text, meaning = explain(f, getattr(record, f.name))
             rows.append(FieldRow(base + f.offset, f.size, name, raw.hex(), text, meaning))
     return rows
 
@@ -103,7 +103,11 @@ def file_fields(source: Source) -> tuple[list[tuple[int, int, str]], int]:
     except VqfrefError:
         return fields, DIR_OFFSET_V1 if layout is HEADER_V1 else DIR_OFFSET
     for e in entries:
-        fields += [(entry_offset(e, f.name), f.size, "%s.%s" % (e.name or e.index, f.name)) for f in TENSOR.fields]
+        if len(entries) > 4096:  # a hostile directory: one row an entry has to do
+            fields.append((entry_offset(e), TENSOR.size, e.name or str(e.index)))
+        else:
+            base = entry_offset(e)
+            fields += [(base + f.offset, f.size, "%s.%s" % (e.name or e.index, f.name)) for f in TENSOR.fields]
         fields.append((e.offset, e.nbytes, e.name))
     fields.append((head.header.file_len, head.tag_length, "tag"))
     return fields, head.header.data_offset

@@ -394,7 +394,8 @@ class VqfFile(WeightFile):
         if rows is not None and ((layer is None and geometry.layers > 1) or (expert is None and geometry.experts)):
             raise UsageError("usage.layer.missing", "rows of which %s?" % (
                 "layer" if layer is None and geometry.layers > 1 else "expert"), field=name)  # fmt: skip
-        for one_layer in range(geometry.layers) if layer is None else (layer,):
+        layers = geometry.layers if geometry.nbytes else 0  # nothing may claim to have any number of layers
+        for one_layer in range(layers) if layer is None else (layer,):
             for one_expert in range(geometry.experts) if expert is None and geometry.experts else (expert,):
                 self._append(out, name, geometry, one_layer, one_expert, rows)
         return out
@@ -411,7 +412,7 @@ class VqfFile(WeightFile):
 
     def values(self, name: str) -> Iterator[array[float]]:
         geometry = self.geometry(name)
-        for layer in range(geometry.layers):
+        for layer in range(geometry.layers if geometry.nbytes else 0):
             for expert in range(geometry.experts) if geometry.experts else (None,):
                 yield from self._row_groups(name, geometry, layer, expert, None)
 

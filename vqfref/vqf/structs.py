@@ -40,17 +40,21 @@ class Layout:
         self.align = align
         self.record = record
         self.struct = struct.Struct("<" + "".join(_format(f) for f in fields))
+        self._nested: list[tuple[int, int, Any]] = []  # inner structures and arrays: index, values, Layout; last first
+        at = 0
+        for f in fields:
+            inner = f.type if isinstance(f.type, Layout) else None
+            n = 1 if inner or f.type in ("u8", "char") else f.count
+            if inner or n > 1:
+                self._nested.insert(0, (at, n, inner))
+            at += n
 
     def unpack(self, data: bytes | memoryview, offset: int = 0) -> Any:
         """The record at `offset`: numbers as int and float, arrays of numbers as tuples, u8 and char arrays as bytes."""
-        values = {}
-        for f in self.fields:
-            if isinstance(f.type, Layout):
-                values[f.name] = f.type.unpack(data, offset + f.offset)
-            else:
-                value = struct.unpack_from("<" + _format(f), data, offset + f.offset)
-                values[f.name] = value[0] if len(value) == 1 else value
-        return self.record(**values)
+        values = list(self.struct.unpack_from(data, offset))
+        for at, n, inner in self._nested:
+            values[at : at + n] = [inner.unpack(values[at]) if inner else tuple(values[at : at + n])]
+        return self.record(*values)
 
     def pack(self, record: Any) -> bytes:
         """The bytes of a record; the inverse of `unpack`."""
