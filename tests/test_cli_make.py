@@ -607,8 +607,8 @@ class Interrupted(Files):
 
     @unittest.skipUnless(os.name == "posix", "kill")
     def test_kill_9_leaves_the_old_file_or_the_new_one(self) -> None:
-        model = arch(vocab_size=2500)
-        plain = build(model, text_rows(model), 0x23)  # some 200 KB, half a second for the plain SM4
+        model = arch(vocab_size=1500)
+        plain = build(model, text_rows(model), 0x23)  # some 130 KB, a third of a second for the plain SM4
         path = self.file(plain)
         rng = random.Random(9)
         took = self.encrypt_and_kill(path, None)

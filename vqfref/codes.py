@@ -395,4 +395,19 @@ CODES: dict[str, tuple[str, str]] = {
     "usage.type.duplicate": ("A type is given twice.", "Give each once."),
     "usage.type.missing": ("No type was given.", "Name at least one."),
     "usage.type.unsupported": ("A type that is not known.", "The message lists those that are."),
+    # the known-answer tests
+    "usage.module.unsupported": (
+        "A module that this Python lacks.",
+        "Run it on a host with the full standard library.",
+    ),
+    "usage.filter.missing": ("The filters leave no case.", "`vqfref kat list` shows them all."),
+    "usage.program.missing": ("No program to test.", "Give it behind --, or use --verify-cmd."),
+    "usage.case.name": ("No case of that id.", "`vqfref kat list` shows them all."),
+    "usage.suite.missing": ("No suite where it is looked for.", "Copy kat/ beside vqfref/, or use --suite."),
+    "kat.manifest.json": ("The suite's manifest does not follow the format.", "Copy the suite again."),
+    "kat.case.json": ("A case does not follow the format.", "Copy the suite again, or correct the case."),
+    "kat.case.duplicate": ("Two cases have one id.", "Correct the suite."),
+    "kat.file.limit": ("A file of cases larger than any real one.", "Copy the suite again."),
+    "kat.field.json": ("A field of a case or request is not what its operation takes.", "Correct it."),
+    "kat.model.name": ("A model that the suite has no recipe for.", "Correct the case."),
 }

@@ -73,7 +73,7 @@ def build_parser() -> tuple[argparse.ArgumentParser, list[str]]:
     import argparse
 
     from vqfref import __version__
-    from vqfref.cli import attest, check, convert, help, make, show, tensors, uqff
+    from vqfref.cli import attest, check, convert, help, kat, make, show, tensors, uqff
     from vqfref.cli.output import width
 
     class Formatter(argparse.RawDescriptionHelpFormatter):
@@ -99,7 +99,7 @@ def build_parser() -> tuple[argparse.ArgumentParser, list[str]]:
         verb.set_defaults(run=run)
         return verb
 
-    for group in (show, tensors, check, convert, make, uqff, attest, help):
+    for group in (show, tensors, check, convert, make, uqff, attest, kat, help):
         group.add_verbs(add_verb)
     return parser, list(subparsers.choices)
 

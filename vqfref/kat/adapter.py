@@ -7,8 +7,8 @@ nonsense. A program runs in the caller's folder, never through a shell, and is k
 from __future__ import annotations
 
 import os
-import select
-import subprocess
+
+from vqfref.errors import UnsupportedError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -25,6 +25,15 @@ class Failure(Exception):
     def __init__(self, kind: str, message: str) -> None:
         super().__init__(message)
         self.kind = kind
+
+
+def needed(name: str) -> Any:
+    """A module of the standard library that driving other programs needs, and that an image may lack."""
+    try:
+        return __import__(name)
+    except ImportError:
+        message = "this Python has no %s module: it can't drive other programs" % name
+        raise UnsupportedError("usage.module.unsupported", message) from None
 
 
 class Adapter:
@@ -59,6 +68,7 @@ class Adapter:
     def start(self) -> None:
         """Start the program and greet it."""
         self._buffer = b""
+        subprocess = needed("subprocess")
         try:
             self._process = subprocess.Popen(self.command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, bufsize=0)
         except OSError as error:
@@ -77,11 +87,12 @@ class Adapter:
             self._process.stdin.write(line.encode("utf-8", "surrogateescape") + b"\n")
         except OSError:
             raise self._ended() from None
+        select = needed("select").select
         while b"\n" not in self._buffer:
             if len(self._buffer) > MAX_LINE:
                 self.kill()
                 raise Failure("PROTOCOL", "a line of more than %d bytes" % MAX_LINE)
-            ready, _, _ = select.select([self._process.stdout], [], [], self.timeout)
+            ready, _, _ = select([self._process.stdout], [], [], self.timeout)
             if not ready:
                 self.kill()
                 raise Failure("HANG", "no reply within %g s" % self.timeout)
@@ -96,7 +107,7 @@ class Adapter:
         """The program is gone: with which status?"""
         try:
             status = self._process.wait(self.timeout)
-        except subprocess.TimeoutExpired:
+        except needed("subprocess").TimeoutExpired:
             self.kill()
             return Failure("HANG", "closed its output but did not end")
         self._forget()
@@ -109,7 +120,7 @@ class Adapter:
         try:
             self._process.stdin.close()
             status = self._process.wait(self.timeout)
-        except (OSError, subprocess.TimeoutExpired):
+        except (OSError, needed("subprocess").TimeoutExpired):
             self.kill()
             return "did not end at the end of its input"
         self._forget()
@@ -137,6 +148,7 @@ def verify_command(words: list[str], path: str, timeout: float) -> tuple[str, st
     Status 0 accepts, 1 rejects, 77 skips, 2 is wrong usage. Raises Failure for anything else, for a signal, and for a
     status of 1 with a Python traceback on stderr.
     """
+    subprocess = needed("subprocess")
     command = [w.replace("{file}", path) for w in words]
     try:
         done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, timeout=timeout, check=False)

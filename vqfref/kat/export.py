@@ -1,0 +1,97 @@
+"""Writes the suite in other forms: JSON, flat `key = value` text for programs without a JSON parser, a C header."""
+
+from __future__ import annotations
+
+import os
+
+from vqfref import strictjson
+from vqfref.sink import AtomicFile
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Iterator
+
+    from vqfref.kat.cases import Case, Suite
+
+
+def by_operation(cases: list[Case]) -> dict[str, list[Case]]:
+    """The cases of each operation."""
+    found: dict[str, list[Case]] = {}
+    for c in cases:
+        found.setdefault(c.op, []).append(c)
+    return found
+
+
+def export(suite: Suite, cases: list[Case], folder: str, form: str) -> Iterator[str]:
+    """Write one file an operation (one header for C) into a folder; yields their paths. Paths in the cases stay
+    relative to the suite."""
+    os.makedirs(folder, exist_ok=True)
+    if form == "c":
+        path = os.path.join(folder, "vqfref_kat.h")
+        _write(path, c_header(suite, cases))
+        yield path
+        return
+    for op, group in by_operation(cases).items():
+        path = os.path.join(folder, op + (".txt" if form == "flat" else ".json"))
+        _write(path, flat(group) if form == "flat" else json_text(group))
+        yield path
+
+
+def _write(path: str, text: str) -> None:
+    with AtomicFile(path) as file:
+        file.write(text.encode("utf-8"))
+
+
+def json_text(cases: list[Case]) -> str:
+    """A list of cases, a line each, as the suite has them."""
+    lines = []
+    for c in cases:
+        case = {
+            "id": c.id, "comment": c.comment, "level": c.level, "flags": list(c.flags), "source": c.source,
+            "since": c.since, "in": c.inputs, "out": c.outputs, "result": c.result,
+        }  # fmt: skip
+        if c.error is not None:
+            case["error"] = c.error
+        lines.append(strictjson.dumps(case))
+    return "[\n" + ",\n".join(lines) + "\n]\n"
+
+
+def flat(cases: list[Case]) -> str:
+    """Blocks of `key = value` lines, a blank line between two; inputs as in.<field>, outputs as out.<field>."""
+    blocks = []
+    for c in cases:
+        lines = ["id = " + c.id, "op = " + c.op, "result = " + c.result]
+        lines += ["error = " + c.error] if c.error else []
+        lines += ["level = " + c.level, "flags = " + ",".join(c.flags)]
+        lines += ["in.%s = %s" % item for item in c.inputs.items()]
+        lines += ["out.%s = %s" % item for item in c.outputs.items()]
+        blocks.append("\n".join(lines) + "\n")
+    return "\n".join(blocks)
+
+
+def c_string(text: str) -> str:
+    """A C string literal, broken where compilers ask for it.
+
+    >>> c_string('a"b')
+    '"a\\\\"b"'
+    """
+    escaped = "".join(
+        c if " " <= c <= "~" and c not in '"\\?' else "\\%03o" % ord(c) if ord(c) < 128 else "?" for c in text
+    )
+    escaped = escaped.replace("\\042", '\\"')
+    return " ".join('"%s"' % escaped[i : i + 1000] for i in range(0, len(escaped), 1000)) or '""'
+
+
+def c_header(suite: Suite, cases: list[Case]) -> str:
+    """A header with one array: inputs and outputs as `field=value` texts separated by newlines."""
+    out = [
+        "/* Known answers of vqfref-kat %s, CC0. One entry a case; see kat/README.md. */" % suite.version,
+        "#ifndef VQFREF_KAT_H",
+        "#define VQFREF_KAT_H",
+        "typedef struct { const char *id, *op, *result, *error, *in, *out; } vqfref_kat_case;",
+        "static const vqfref_kat_case vqfref_kat_cases[] = {",
+    ]
+    for c in cases:
+        texts = ("\n".join("%s=%s" % item for item in fields.items()) for fields in (c.inputs, c.outputs))
+        out.append("  { %s }," % ", ".join(c_string(t) for t in (c.id, c.op, c.result, c.error or "", *texts)))
+    return "\n".join([*out, "  { 0, 0, 0, 0, 0, 0 }", "};", "#endif", ""])
