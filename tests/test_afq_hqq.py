@@ -10,7 +10,7 @@ from array import array
 
 from tests.test_kquants import f32, f32_sha256, stored
 from vqfref.quant.afq import BITS, GROUP_SIZES, afq_decode, afq_encode
-from vqfref.quant.floats import bf16_decode, f16_decode, f16_encode, f32_decode, f32_encode
+from vqfref.quant.floats import bf16_decode, bf16_encode, f16_decode, f16_encode, f32_decode, f32_encode
 from vqfref.quant.hqq import SHIFTS, hqq_decode, hqq_encode
 
 TYPE_CHECKING = False
@@ -119,8 +119,8 @@ class Afq(unittest.TestCase):
     def test_every_operation_of_the_encoder_is_rounded(self) -> None:
         noise = random.Random(5)
         for bits in BITS:
-            groups = [[f32(noise.gauss(0, 0.05)) for _ in range(64)] for _ in range(40)]
-            packed, scales, biases = afq_encode(array("f", sum(groups, [])), bits)
+            groups = [[f32(noise.randrange(5 + 9 * g) / 512 - 0.1) for _ in range(64)] for g in range(40)]
+            packed, scales, biases = afq_encode(array("f", [x for group in groups for x in group]), bits)
             codes = afq_decode(packed, [1.0] * 40, [0.0] * 40, bits, 64)
             got = [(list(codes[64 * g : 64 * g + 64]), scales[g], biases[g]) for g in range(40)]
             self.assertEqual(got, [naive_afq(group, bits) for group in groups])
@@ -169,7 +169,7 @@ class Hqq(unittest.TestCase):
         noise = random.Random(8)
         seen = set()
         for width, bits in ((0.05, 4), (1.0, 4), (8.0, 4), (40.0, 4), (0.05, 8), (100.0, 8), (1000.0, 8), (9.0, 8)):
-            values = [f32(noise.gauss(0, width)) for _ in range(384)]
+            values = [bf16_decode(bf16_encode([noise.gauss(0, width)]))[0] for _ in range(384)]
             codes, s, zeros, rounds = naive_hqq(values, bits)
             packed, got_scales, got_zeros = hqq_encode(array("f", values), bits)
             got = hqq_decode(packed, [1.0] * 6, [0.0] * 6, bits, 64, 384)

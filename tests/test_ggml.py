@@ -106,9 +106,11 @@ class Encoders(unittest.TestCase):
             self.assertEqual(ggml.encode(name, values).hex(), want, name)
 
     def test_every_operation_is_rounded(self) -> None:
-        raw = hashlib.shake_256(b"many").digest(3 * 32768)
-        words = [int.from_bytes(raw[k : k + 3], "little", signed=True) for k in range(0, len(raw), 3)]
-        values = array("f", [word / 2**27 for word in words])
+        raw = hashlib.shake_256(b"many").digest(33 * 1024)
+        values = array("f")
+        for i, width in enumerate(raw[32 * 1024 :]):
+            block = raw[32 * i : 32 * i + 32]
+            values.extend([(b % (1 + width) - width // 2) / 512 - i % 2 / 10 for b in block])
         for name, want in stored("gguf.json")["many_sha256"].items():
             self.assertEqual(hashlib.sha256(ggml.encode(name, values)).hexdigest(), want, name)
 

@@ -14,10 +14,11 @@ it is no part of what runs on a board.
 | layer.json | a BF16 layer of 32 x 64; for each of 16 types its entries and the sha256 of its values | mistralrs 0.9.5, CPU |
 | gguf.json | blocks of any bits and of extreme scales, with the sha256 of their values; values, encoded | gguf-py |
 
-Values are hashed as little-endian F32; in gguf.json every NaN counts as 0000c07f. The 32768 values of its "many" are the
-little-endian signed 24-bit integers of SHAKE-256("many"), divided by 2^27. Of the four blocks of each kind in kquants/
-the one was taken with which the 33 find every slip in an encoder that all 132 find, of 79 that were tried; the 4 rows
-find the multiplication by 1 / step, and the sum that is rounded only once.
+Values are hashed as little-endian F32; in gguf.json every NaN counts as 0000c07f. Its "many" are 1024 blocks of 32 made
+of SHAKE-256("many"): bytes b, 32 a block, and behind them a byte w for each block; value j of block i is the F32 of
+(b mod (1 + w) - w // 2) / 512 - (i mod 2) / 10. Of the four blocks of each kind in kquants/ the one was taken with which
+the 33 find every slip in an encoder that all 132 find, of 79 that were tried; the 4 rows find the multiplication by
+1 / step, and the sum that is rounded only once.
 """
 
 from __future__ import annotations
@@ -151,10 +152,12 @@ def values() -> Any:
 
 
 def many() -> Any:
-    """32768 values up to 1/16, in whose blocks every rounding of an encoder is seen somewhere."""
-    raw = data("many", 3 * 32768)
-    words = b"".join([raw[k : k + 3] + (b"\xff" if raw[k + 2] & 0x80 else b"\0") for k in range(0, len(raw), 3)])
-    return numpy.frombuffer(words, "<i4").astype("f4").reshape(-1, 32) / numpy.float32(2**27)
+    """1024 blocks of few digits, in which every rounding of an encoder is seen somewhere."""
+    raw = data("many", 33 * 1024)
+    made = []
+    for i, width in enumerate(raw[32 * 1024 :]):
+        made += [(b % (1 + width) - width // 2) / 512 - i % 2 / 10 for b in raw[32 * i : 32 * i + 32]]
+    return numpy.array(made, "f4").reshape(-1, 32)
 
 
 def with_gguf() -> dict[str, Any]:
