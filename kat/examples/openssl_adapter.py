@@ -20,7 +20,7 @@ class Refused(Exception):
 
 
 def run(*words, data=b""):
-    return subprocess.run([OPENSSL, *words], input=data, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    return subprocess.run([OPENSSL, *words], input=data, capture_output=True)
 
 
 def must(*words, data=b"", word="key"):
