@@ -41,14 +41,14 @@ def away(x: float) -> int:
 
 def naive_afq(group: list[float], bits: int) -> tuple[list[int], float, float]:
     low, high = min(group), max(group)
-    spread, top = f32(high - low), 2**bits - 1
+    spread, top = f32(high - low), (1 << bits) - 1
     scale = f32(spread / top) if spread >= 1e-12 else 1.0
     return [min(top, max(0, away(f32(f32(x - low) / scale)))) for x in group], scale, low
 
 
 def naive_hqq(values: list[float], bits: int) -> tuple[list[int], list[float], list[float], int]:
     """(codes, scales before they are inverted, zeros, rounds)."""
-    columns, top = range(len(values) // 64), 2**bits - 1
+    columns, top = range(len(values) // 64), (1 << bits) - 1
     s, z = [], []
     for c in columns:
         w = values[c :: len(columns)]

@@ -12,7 +12,7 @@ from collections import namedtuple
 
 from vqfref import kernels, strictjson
 from vqfref.crypto import sm2
-from vqfref.errors import FormatError, SignatureError, UsageError, VqfrefError
+from vqfref.errors import FormatError, LimitError, SignatureError, UsageError, VqfrefError
 from vqfref.findings import Findings
 from vqfref.source import Source
 from vqfref.weightfile import Step
@@ -44,9 +44,9 @@ def framed(x: bytes) -> bytes:
 
 
 def parse(data: bytes, path: str | None = None) -> dict[str, Any]:
-    """A record from its JSON. Raises FormatError for what is not an object with all fields in their types."""
+    """A record from its JSON. Raises FormatError or LimitError for what is not an object with all fields in their types."""
     if len(data) > MAX_RECORD:
-        raise FormatError("attest.size.limit", "%d bytes, expected at most %d" % (len(data), MAX_RECORD), path=path)
+        raise LimitError("attest.size.limit", "%d bytes, expected at most %d" % (len(data), MAX_RECORD), path=path)
     record = strictjson.loads(data, path=path)
     if not isinstance(record, dict):
         raise FormatError("attest.record.json", "expected a JSON object", offset=0, path=path)
@@ -58,26 +58,39 @@ def parse(data: bytes, path: str | None = None) -> dict[str, Any]:
 
 
 def check_field(name: str, value: Any, path: str | None = None) -> None:
-    """The type of one field: text, a number where section 12 says so, hex digits of the right count."""
-    number = isinstance(value, int) and not isinstance(value, bool) and value >= 0
+    """The type of one field: text, a number where section 12 says so, hex digits of the right count; and the schema."""
+    number = type(value) is int and 0 <= value < 1 << 64
     if name == "schema" or (name in NUMBERS and name != "ts"):
         ok, expected = number, "an unsigned integer"
     elif name == "ts":
-        ok, expected = number or isinstance(value, str), "an unsigned integer or text"
+        ok, expected = number or _is_text(value), "an unsigned integer or text"
     elif name in HEX_FIELDS:
         digits = HEX_FIELDS[name]
         ok = isinstance(value, str) and len(value) == digits and not set(value) - set("0123456789abcdefABCDEF")
         expected = "%d hex digits" % digits
     else:
-        ok, expected = isinstance(value, str), "text"
+        ok, expected = _is_text(value), "text"
     if not ok:
-        raise FormatError("attest.field.json", "found %.60r, expected %s" % (value, expected), field=name, path=path)
+        raise FormatError(
+            "attest.field.json", "found %s, expected %s" % (_shown(value), expected), field=name, path=path
+        )
+    if name == "schema" and value not in MAGIC:
+        raise FormatError("attest.schema.version", "schema %s, expected 2 or 3" % _shown(value), field=name, path=path)
+
+
+def _is_text(value: Any) -> bool:
+    return isinstance(value, str) and not any("\ud800" <= c <= "\udfff" for c in value)
+
+
+def _shown(value: Any) -> str:
+    """A value of a record in a message: short, and safe to print."""
+    if type(value) is int and value >= 1 << 64:
+        return "a number of %d bits" % value.bit_length()
+    return ascii(value)[:60]
 
 
 def digest(record: dict[str, Any], output: bytes) -> bytes:
-    """The 32 bytes that the signature covers. Raises FormatError for an unknown schema."""
-    if record["schema"] not in MAGIC:
-        raise FormatError("attest.schema.version", "schema %s, expected 2 or 3" % record["schema"], field="schema")
+    """The 32 bytes that the signature covers. The fields have been checked."""
     fields = b"".join(framed(str(record[name]).encode("utf-8")) for name in COVERED)
     return kernels.sm3(MAGIC[record["schema"]] + fields + framed(output))
 
@@ -92,19 +105,25 @@ def verify(data: bytes, request: bytes, output: bytes, public_key: bytes, path: 
     found = Findings(path)
     steps: list[Step] = []
 
-    def step(name: str, good: bool, detail: str, code: str, field: str | None) -> None:
+    def step(name: str, good: bool, detail: str, code: str, field: str | None, offset: int | None = None) -> None:
         steps.append(Step(name, "ok" if good else "failed", detail))
         if not good:
-            found.add("error", code, detail, None, field, "refuses")
+            found.add("error", code, detail, offset, field, "refuses")
 
     try:
         record = parse(data, path)
         computed = digest(record, output)
     except VqfrefError as error:
-        step("record", False, error.message, error.code, error.field)
+        step("record", False, error.message, error.code, error.field, error.offset)
         return Attestation(False, steps, found.sorted())
     step("record", True, "schema %d" % record["schema"], "", None)
-    step("algo", record["algo"] == ALGO, "%s, expected %s" % (record["algo"], ALGO), "attest.algo.unsupported", "algo")
+    step(
+        "algo",
+        record["algo"] == ALGO,
+        "%s, expected %s" % (ascii(record["algo"])[1:-1][:60], ALGO),
+        "attest.algo.unsupported",
+        "algo",
+    )
     body = kernels.sm3(request).hex()
     step("body_sha", record["body_sha"].lower() == body, "record %s…, request body %s…" % (record["body_sha"][:16], body[:16]),
          "attest.body.tag", "body_sha")  # fmt: skip
@@ -124,10 +143,9 @@ def make(fields: dict[str, Any], request: bytes, output: bytes, d: int) -> dict[
 
     Raises UsageError for a field that is missing or of the wrong type.
     """
-    record: dict[str, Any] = {"schema": fields.get("schema", 3), "algo": ALGO}
-    record["body_sha"] = kernels.sm3(request).hex()
-    for name in COVERED:
-        value = record["body_sha"] if name == "body_sha" else fields.get(name)
+    record: dict[str, Any] = {"algo": ALGO}
+    for name in ("schema", *COVERED):
+        value = kernels.sm3(request).hex() if name == "body_sha" else fields.get(name, 3 if name == "schema" else None)
         try:
             if value is None:
                 raise FormatError("attest.field.missing", "missing", field=name)
@@ -151,6 +169,7 @@ def fingerprint(folder: str | os.PathLike[str], name: str, model_dir: str | None
     (attest.config.missing) without config.json.
     """
     folder = os.fspath(folder)
+    names = os.listdir(os.fsencode(folder))
     config = os.path.join(folder, "config.json")
     if not os.path.isfile(config):
         raise FormatError("attest.config.missing", "no config.json in the folder", path=folder)
@@ -158,10 +177,10 @@ def fingerprint(folder: str | os.PathLike[str], name: str, model_dir: str | None
         h = kernels.sm3_new()
         for piece in source.pieces(0, source.size):
             h.update(piece)
-    text = framed(FINGERPRINT_MAGIC) + framed(name.encode("utf-8"))
+    text = framed(FINGERPRINT_MAGIC) + framed(name.encode("utf-8", "surrogateescape"))
     text += framed(os.fsencode(folder if model_dir is None else model_dir)) + framed(h.digest())
-    for entry in sorted(os.fsencode(n) for n in os.listdir(folder)):
-        info = os.stat(os.path.join(os.fsencode(folder), entry))
-        if not entry.startswith(b".") and info.st_mode & 0o170000 == 0o100000:
-            text += framed(entry + b":%d" % info.st_size)
+    for entry in sorted(names):
+        path = os.path.join(os.fsencode(folder), entry)
+        if not entry.startswith(b".") and os.path.isfile(path):
+            text += framed(entry + b":%d" % os.stat(path).st_size)
     return kernels.sm3(text).hex()

@@ -37,6 +37,7 @@ CODES: dict[str, tuple[str, str]] = {
     ),
     "usage.field.range": ("The value does not fit the field.", "Give numbers that fit its C type; arrays with commas."),
     "usage.format.unsupported": ("This verb reads VQF files alone.", "`vqfref info` shows what the file is."),
+    "usage.secret.limit": ("A key file larger than any key.", "Name the right file."),
     "usage.hex.key": ("A key must be hex digits of its exact length.", "64 for a private key, 128 for a public one."),
     "usage.inplace.policy": ("Encryption changes every byte of the data.", "Write to another file with -o."),
     "usage.list.name": ("A list of hashes has lines of another form.", "Make it with `vqfref hash`."),

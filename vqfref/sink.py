@@ -8,10 +8,11 @@ writes those in place instead; that can't be atomic, and its docstring says what
 from __future__ import annotations
 
 import os
+from contextlib import contextmanager
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any, Iterable
+    from typing import Any, Iterable, Iterator
 
 
 class AtomicFile:
@@ -24,25 +25,43 @@ class AtomicFile:
     def __init__(self, path: str | os.PathLike[str], *, mode: int = 0o666, overwrite: bool = True) -> None:
         self.path = os.path.realpath(os.fspath(path))
         self._overwrite = overwrite
-        if not overwrite and os.path.lexists(self.path):
-            raise FileExistsError(17, "File exists", self.path)
-        if os.path.isdir(self.path):
-            raise IsADirectoryError(21, "Is a directory", self.path)
+        old = _mode(self.path)
+        if old is not None:
+            kind = old & 0o170000
+            if kind == 0o040000:
+                raise IsADirectoryError(21, "Is a directory", self.path)
+            if kind != 0o100000:
+                raise OSError(22, "not a regular file: it can't be replaced", self.path)
+            if not overwrite:
+                raise FileExistsError(17, "File exists", self.path)
         folder, name = os.path.split(self.path)
-        self._temporary = os.path.join(folder, ".%s.%s.tmp" % (name[:100], os.urandom(6).hex()))
+        start = os.fsdecode(os.fsencode(name)[:100])  # a name may be as long as the file system takes
+        self._temporary = os.path.join(folder, ".%s.%s.tmp" % (start, os.urandom(6).hex()))
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_BINARY", 0)
+        with self._named():
+            fd = os.open(self._temporary, flags, mode if old is None else old & 0o777)
+            self._file: Any = os.fdopen(fd, "wb", 1 << 20)
+        if old is not None:
+            try:
+                with self._named():
+                    os.chmod(self._temporary, old & 0o777)  # the umask took bits away that the old file had
+            except BaseException:
+                self._discard()
+                raise
+
+    @contextmanager
+    def _named(self) -> Iterator[None]:
+        """Errors of the system are about the target, not about the temporary name that nobody knows."""
         try:
-            mode = os.stat(self.path).st_mode & 0o777
-            exact = True
-        except FileNotFoundError:
-            exact = False
-        self._file: Any = os.fdopen(os.open(self._temporary, flags, mode), "wb", 1 << 20)
-        if exact:
-            os.chmod(self._temporary, mode)  # the umask took bits away that the old file had
+            yield
+        except OSError as error:
+            error.filename, error.filename2 = self.path, None
+            raise
 
     def write(self, data: bytes | bytearray | memoryview) -> None:
         """Append bytes."""
-        self._file.write(data)
+        with self._named():
+            self._file.write(data)
 
     def write_at(self, offset: int, data: bytes) -> None:
         """Overwrite bytes that were written before; the next `write` still appends."""
@@ -58,18 +77,31 @@ class AtomicFile:
             self._discard()
             return
         try:
-            self._file.flush()
-            os.fsync(self._file.fileno())
-            self._file.close()
-            if self._overwrite:
-                os.replace(self._temporary, self.path)
-            else:
-                os.link(self._temporary, self.path)  # unlike rename, fails where the target exists
-                os.unlink(self._temporary)
+            with self._named():
+                self._file.flush()
+                os.fsync(self._file.fileno())
+                self._file.close()
+                if self._overwrite:
+                    os.replace(self._temporary, self.path)
+                else:
+                    self._link()
         except BaseException:
             self._discard()
             raise
         sync_folder(os.path.dirname(self.path))
+
+    def _link(self) -> None:
+        """Take the name unless it is taken: a link, unlike a rename, fails where the target exists."""
+        try:
+            os.link(self._temporary, self.path)
+        except FileExistsError:
+            raise
+        except OSError:  # a file system without hard links
+            if os.path.lexists(self.path):
+                raise FileExistsError(17, "File exists", self.path) from None
+            os.rename(self._temporary, self.path)
+        else:
+            os.unlink(self._temporary)
 
     def _discard(self) -> None:
         try:
@@ -80,6 +112,14 @@ class AtomicFile:
             os.unlink(self._temporary)
         except FileNotFoundError:
             pass
+
+
+def _mode(path: str) -> int | None:
+    """The mode of what is there, or None for nothing."""
+    try:
+        return os.stat(path).st_mode
+    except FileNotFoundError:
+        return os.lstat(path).st_mode if os.path.lexists(path) else None
 
 
 def sync_folder(folder: str) -> None:

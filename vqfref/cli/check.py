@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+
 from vqfref.cli import secrets
 from vqfref.cli.output import add_file, count, finish, progress
 
@@ -86,7 +88,7 @@ def run_verify(args: argparse.Namespace) -> int:
     with opened as f:
         result = f.verify(
             public_key=pub,
-            user_ids=[i.encode() for i in args.id] if args.id else None,
+            user_ids=[os.fsencode(i) for i in args.id] if args.id else None,
             require=[r for r in args.require.split(",") if r],
             progress=progress("verifying"),
         )

@@ -121,7 +121,7 @@ def run_convert(args: argparse.Namespace) -> int:
 
     signer = None
     if args.priv is not None or os.environ.get(secrets.ENV_PRIVATE):
-        signer = Signer(secrets.private_key(args), args.id.encode() if args.id else None)
+        signer = Signer(secrets.private_key(args), os.fsencode(args.id) if args.id else None)
     passphrase = secrets.passphrase(args.passphrase_file)
     result = convert(args.file, args.out, args.wmode, **mode(args), legacy=args.legacy_rounding,
                      passphrase=passphrase or None, signer=signer, progress=progress("converting"))  # fmt: skip

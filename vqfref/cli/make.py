@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 
 from vqfref.cli import secrets
@@ -94,13 +95,13 @@ def run_keygen(args: argparse.Namespace) -> int:
 
     d = sm2.generate_private_key()
     pub = sm2.public_key_to_bytes(sm2.public_key(d)).hex() + "\n"
-    with AtomicFile(args.priv, mode=0o600, overwrite=False) as file:
-        file.write(b"%064x\n" % d)
-    if args.pub is None:
-        sys.stdout.write(pub)
-    else:
-        with AtomicFile(args.pub, overwrite=False) as file:
-            file.write(pub.encode())
+    with AtomicFile(args.priv, mode=0o600, overwrite=False) as private:
+        private.write(b"%064x\n" % d)
+        if args.pub is None:
+            sys.stdout.write(pub)
+        else:  # inside, so that without it there is no private key either
+            with AtomicFile(args.pub, overwrite=False) as public:
+                public.write(pub.encode())
     return 0
 
 
@@ -117,7 +118,7 @@ def run_sign(args: argparse.Namespace) -> int:
 
     if args.remove and (args.priv or args.id):
         raise UsageError("usage.sign.policy", "--remove takes neither --priv nor --id")
-    signer = None if args.remove else Signer(secrets.private_key(args), args.id.encode() if args.id else None)
+    signer = None if args.remove else Signer(secrets.private_key(args), os.fsencode(args.id) if args.id else None)
     return rewrite(args, passphrase=secrets.passphrase(args.passphrase_file), signer=signer)
 
 
@@ -156,17 +157,18 @@ def run_set(args: argparse.Namespace) -> int:
 
 def signer_if_given(args: argparse.Namespace) -> dict[str, Any]:
     """The signer that a private key on hand makes, for files that are signed; nothing for others."""
-    import os
-
-    import vqfref
+    from vqfref.source import Source
+    from vqfref.vqf.reader import load_head
     from vqfref.vqf.reseal import Signer
+    from vqfref.vqf.structs import FLAG_SIGNED
 
     if args.priv is None and not os.environ.get(secrets.ENV_PRIVATE):
         return {}
-    with vqfref.open(args.file, backend="pread") as f:
-        sig = f.header.sig
-        if not f.metadata()["signed"]:
-            return {}
+    with Source(args.file, "pread") as source:
+        header = load_head(source).header
+    if not header.flags & FLAG_SIGNED:
+        return {}
+    sig = header.sig
     return {"signer": Signer(secrets.private_key(args), sig.id[: sig.id_len])}
 
 

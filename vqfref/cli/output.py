@@ -46,7 +46,13 @@ def finish(
 ) -> int:  # fmt: skip
     """Print a verb's outcome as text or as the JSON object that all read verbs share; return the exit code."""
     if args.json:
-        result = {"file": args.file, "format": format, "ok": ok, "findings": [f.as_dict() for f in findings], **extra}
+        result = {
+            "file": getattr(args, "file", None),
+            "format": format,
+            "ok": ok,
+            "findings": [f.as_dict() for f in findings],
+            **extra,
+        }
         print(strictjson.dumps(result, indent=2))
     else:
         for line in lines:
@@ -60,7 +66,7 @@ def report_error(args: argparse.Namespace, error: VqfrefError) -> None:
     if getattr(args, "json", False):
         finish(args, None, False, [finding], {})
     else:
-        print(printable("%s: %s" % (error.path or args.file, finding)), file=sys.stderr)
+        print(printable("%s: %s" % (error.path or getattr(args, "file", args.verb), finding)), file=sys.stderr)
 
 
 def table(rows: Iterable[Iterable[object]], right: str = "") -> list[str]:

@@ -5,12 +5,14 @@ from __future__ import annotations
 import os
 
 from vqfref.crypto import sm2
-from vqfref.errors import UsageError
+from vqfref.errors import SignatureError, UsageError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     import argparse
+    from typing import Any, Callable
 
+MAX_SECRET = 1 << 20  # bytes of a key file
 ENV_PASSPHRASE, ENV_PRIVATE, ENV_PUBLIC = "VLLM_VQF_KEY", "VLLM_VQF_SIGN_PRIV", "VLLM_VQF_SIGN_PUB"
 
 
@@ -31,7 +33,9 @@ def add_private(verb: argparse.ArgumentParser) -> None:
 def read_secret(path: str) -> bytes:
     """The bytes of a key file; exactly one trailing newline does not count."""
     with open(path, "rb") as file:
-        data = file.read(1 << 16)
+        data = file.read(MAX_SECRET + 1)
+    if len(data) > MAX_SECRET:
+        raise UsageError("usage.secret.limit", "%s: more than %d bytes, which no key has" % (path, MAX_SECRET))
     if data.endswith(b"\r\n"):
         return data[:-2]
     return data[:-1] if data.endswith(b"\n") else data
@@ -46,7 +50,10 @@ def passphrase(path: str | None) -> bytes | None:
 
 def public_key(args: argparse.Namespace) -> bytes | None:
     """The 64 bytes of the public key to trust, or None if none was given."""
-    return _hex(args.pub, ENV_PUBLIC, "public key", 128)
+    data = _hex(args.pub, ENV_PUBLIC, "public key", 128)
+    if data is not None:
+        _key(sm2.public_key_from_bytes_checked, data)
+    return data
 
 
 def private_key(args: argparse.Namespace) -> int:
@@ -54,7 +61,16 @@ def private_key(args: argparse.Namespace) -> int:
     data = _hex(args.priv, ENV_PRIVATE, "private key", 64)
     if data is None:
         raise UsageError("usage.private.missing", "a private key is needed: --priv F, or $%s" % ENV_PRIVATE)
-    return sm2.private_key_from_bytes_checked(data)
+    d: int = _key(sm2.private_key_from_bytes_checked, data)
+    return d
+
+
+def _key(check: Callable[[bytes], Any], data: bytes) -> Any:
+    """A key that the caller gave; a wrong one is the caller's fault."""
+    try:
+        return check(data)
+    except SignatureError as error:
+        raise UsageError(error.code, error.message) from None
 
 
 def _hex(path: str | None, variable: str, what: str, digits: int) -> bytes | None:
@@ -64,8 +80,9 @@ def _hex(path: str | None, variable: str, what: str, digits: int) -> bytes | Non
         path, text = text, None
     if path is not None:
         text = read_secret(path).decode("ascii", "replace")
-    if not text:
+    if path is None and not text:
         return None
+    text = text or ""
     if len(text) != digits or set(text) - set("0123456789abcdefABCDEF"):
         raise UsageError("usage.hex.key", "%s: expected %d hex digits%s" % (
             what, digits, ", found %d characters" % len(text) if len(text) != digits else ""))  # fmt: skip

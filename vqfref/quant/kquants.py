@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     Term = Callable[[float, int], float]
 
 BLOCK = 256
-Q2K_BYTES, Q3K_BYTES, Q4K_BYTES, Q5K_BYTES, Q6K_BYTES, Q8K_BYTES = 84, 110, 144, 176, 210, 292
 
 
 # ---- what the encoders share

@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from typing import Iterable, Sequence
 
 BLOCK = 32  # elements that share a scale in F8Q8 and MXFP4
-F8Q8_BYTES = 33
 
 
 def e4m3_value(byte: int) -> float:

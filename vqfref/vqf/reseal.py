@@ -18,7 +18,7 @@ from vqfref.crypto.hmac_sm3 import equal
 from vqfref.errors import IntegrityError, SignatureError, UsageError
 from vqfref.sink import AtomicFile, patch
 from vqfref.source import Source
-from vqfref.vqf.reader import load_head
+from vqfref.vqf.reader import check_bounds, load_directory, load_head
 from vqfref.vqf.seal import USER_IDS, Tags, canonical_header, derive_keys, plaintext
 from vqfref.vqf.structs import DIR_OFFSET, FLAG_ENC, FLAG_SIGNED, SIG, SIZES, TENSOR
 
@@ -67,6 +67,8 @@ def reseal(
     """
     with Source(path, "pread") as source:
         head = load_head(source)
+        for entry in load_directory(source, head):
+            check_bounds(entry, head)
         job = _Job(source, head, passphrase, new_passphrase, signer, fields or {}, iv)
         job.first_pass(progress, in_place=out is None)
         if out is None:
@@ -144,7 +146,8 @@ class _Job:
         new = Tags(canonical_header(self.new_raw, self.layout), self.directory, fnv=False,
                    hmac_key=self.new_keys.hmac if self.new_keys and not self.recrypt else None,
                    digest=self.signer is not None)  # fmt: skip
-        for stored, plain in plaintext(self.source, self.head, self.old_keys, progress):
+        keys = self.old_keys if self.signer else None  # only the digest needs the plaintext
+        for stored, plain in plaintext(self.source, self.head, keys, progress):
             old.update(stored, None)
             new.update(stored, plain if self.signer else None)
         tag = self.source.read_at(h.file_len, self.head.tag_length)
@@ -208,7 +211,5 @@ def packed_field(layout: Any, name: str, value: Any) -> tuple[int, bytes]:
     try:
         packed = struct.pack("<%d%s" % (field.count, SIZES[field.type][0]), *values)
     except (struct.error, OverflowError) as error:
-        raise UsageError(
-            "usage.field.range", "%s = %s: %s" % (name, " ".join(map(str, values)), error), field=name
-        ) from None
+        raise UsageError("usage.field.range", "%s can't hold this: %s" % (name, error), field=name) from None
     return layout.offset_of("arch." + name), packed
