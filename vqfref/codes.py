@@ -226,6 +226,10 @@ CODES: dict[str, tuple[str, str]] = {
     "st.length.truncated": ("Too short for the header's length.", "The copy failed: copy it again."),
     "st.length.limit": ("A header larger than any reader takes.", "Not a safetensors file, or a damaged one."),
     "st.length.bounds": ("The header reaches past the end of the file.", "The copy failed: copy it again."),
+    "st.header.limit": (
+        "A header of so many tiny values that they would fill the memory.",
+        "No real file has them: suspect it.",
+    ),
     "st.header.json": ("The header must be a JSON object.", "Not a safetensors file, or a damaged one."),
     "st.tensors.limit": ("More tensors than this library reads.", "No real file has that many: suspect it."),
     "st.metadata.json": ("__metadata__ must be an object of strings.", "Write the file again."),

@@ -20,7 +20,7 @@ from vqfref.quant.blocks import (
     q8_0_encode,
 )
 from vqfref.quant.floats import all_finite, bf16_decode, f16_decode, f32_decode
-from vqfref.quant.matmul import dot_float, matvec, matvec_float, matvec_quantized, quantize_activation
+from vqfref.quant.matmul import dot_float, matvec, matvec_float, matvec_quantized, quantize_activation, rows_of
 from vqfref.quant.minifloat import e4m3_decode, e5m2_decode, e8m0_decode
 from vqfref.quant.tiles import tile, untile
 
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 __all__ = [
     "all_finite", "bf16_decode", "dot_float", "e4m3_decode", "e5m2_decode", "e8m0_decode", "f16_decode", "f32_decode",
     "fnv1a64", "g256_encode", "matvec", "matvec_float", "matvec_quantized", "q4_0_decode", "q4_0_encode",
-    "q4i_encode", "q8_0_decode", "q8_0_encode", "quantize_activation", "sm3", "sm3_new", "sm4_ctr", "tile", "untile",
+    "q4i_encode", "q8_0_decode", "q8_0_encode", "quantize_activation", "rows_of", "sm3", "sm3_new", "sm4_ctr", "tile", "untile",
 ]  # fmt: skip
 
 # GB/T 32905-2016, A.1

@@ -6,7 +6,7 @@ import sys
 
 from vqfref.cli import secrets
 from vqfref.cli.output import add_file, finish, table
-from vqfref.errors import UnsupportedError, UsageError, printable
+from vqfref.errors import FormatError, UnsupportedError, UsageError, printable
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -141,8 +141,9 @@ def selected_shape(f: WeightFile, args: argparse.Namespace) -> tuple[int, ...]:
     t = f.info(args.tensor)
     shape = list(t.shape[1:] if len(t.shape) == 3 and args.expert is not None else t.shape)
     if args.rows is not None:
-        start, stop, _ = args.rows.indices(shape[0])
-        shape[0] = max(stop - start, 0)
+        height, width = (1, shape[0]) if f.format == "vqf" and len(shape) == 1 else (shape[0], 1)  # a vector is one row
+        start, stop, _ = args.rows.indices(height)
+        shape[0] = max(stop - start, 0) * width
     if t.experts and args.expert is None and len(shape) == 2:
         shape.insert(0, t.experts)
     if t.layers and args.layer is None:
@@ -151,8 +152,10 @@ def selected_shape(f: WeightFile, args: argparse.Namespace) -> tuple[int, ...]:
 
 
 def npy_header(shape: tuple[int, ...]) -> bytes:
-    """The header of an .npy file, version 1.0, of little-endian f32 in C order."""
+    """The header of an .npy file, version 1.0, of little-endian f32 in C order. As numpy writes it, with room for a
+    first dimension of 21 digits."""
     text = "{'descr': '<f4', 'fortran_order': False, 'shape': %s, }" % (shape,)
+    text += " " * (21 - len(str(shape[0])) if shape else 0)
     text += " " * (-(10 + len(text) + 1) % 64) + "\n"
     return b"\x93NUMPY\x01\x00" + len(text).to_bytes(2, "little") + text.encode()
 
@@ -216,25 +219,33 @@ def check_hashes(f: WeightFile, args: argparse.Namespace) -> int:
     """Compare with the lines of a list, as sha256sum -c does; a tensor of the file that no line names is named too."""
     with open(args.check, encoding="utf-8", errors="surrogateescape") as file:
         wanted = [line.rstrip("\r\n").split("  ", 1) for line in file if line.strip()]
-    names = {printable(name): name for name in f}
-    results = {}
+    names: dict[str, list[str]] = {}  # several names may print alike: then their lines stand in the file's order
+    for name in f:
+        names.setdefault(printable(name), []).append(name)
+    listed = dict.fromkeys(names, 0)
+    results: dict[str, str] = {}
     for words in wanted:
         if len(words) != 2:
             raise UsageError("usage.list.name", "%s: expected lines of a hash, two spaces and a name" % args.check)
         digest, label = words
         if label not in names:
             results[label] = "missing"
-        else:
-            same = tensor_hash(f, names[label], args.algo, args.form) == digest.lower()
-            results[label] = "ok" if same else "FAILED"
-    for label in names:
-        results.setdefault(label, "not listed")
+            continue
+        name = names[label][min(listed[label], len(names[label]) - 1)]
+        listed[label] += 1
+        same = tensor_hash(f, name, args.algo, args.form) == digest.lower()
+        results[label] = "ok" if same and results.get(label, "ok") == "ok" else "FAILED"
+    for label, alike in names.items():
+        if listed[label] < len(alike) and results.get(label, "ok") == "ok":
+            results[label] = "not listed"
     ok = all(r == "ok" for r in results.values())
     lines = ["%s: %s" % (label, result) for label, result in results.items()]
     return finish(args, f.format, ok, [], {"algo": args.algo, "results": results}, lines)
 
 
 # ---- diff
+
+WIDE = ("I32", "U32", "F64", "I64", "U64")  # safetensors dtypes that f32 can't hold without loss
 
 
 def run_diff(args: argparse.Namespace) -> int:
@@ -260,7 +271,12 @@ def compare_tensor(a: WeightFile, b: WeightFile, name: str) -> dict[str, Any]:
     if plain and (ta.encoding, ta.dtype, ta.nbytes) == (tb.encoding, tb.dtype, tb.nbytes):
         if all(x == y for x, y in zip(a.chunks(name), b.chunks(name))):
             return {"name": name, "result": "same", "text": ""}
-    figures = value_figures(a.values(name), b.values(name))
+    try:
+        figures = value_figures(a.values(name), b.values(name))
+    except (FormatError, UnsupportedError) as error:
+        return {"name": name, "result": "bytes", "text": "other bytes, which can't be decoded: %s" % error.message}
+    if figures["differing"] == 0 and ta.dtype == tb.dtype and ta.dtype in WIDE:
+        return {"name": name, "result": "bytes", "text": "other bytes, though the values rounded to f32 are the same"}
     if figures["differing"] == 0:
         return {"name": name, "result": "same", "text": "", "encodings": [ta.encoding, tb.encoding]}
     text = "%(differing)d of %(count)d values, first [%(first)d]: %(a).9g against %(b).9g; max |d| %(max).6g, rms %(rms).6g"

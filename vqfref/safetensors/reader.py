@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 MAX_HEADER = 100_000_000  # bytes; the safetensors library's limit
 MAX_TENSORS = 1 << 17
 MAX_RANK = 64
+MAX_PARSED = 64 << 20  # bytes in memory that the values of a header may take
 INDEX_NAME = "model.safetensors.index.json"
 SINGLE_NAME = "model.safetensors"
 
@@ -68,11 +69,35 @@ def header_length(prefix: bytes, size: int) -> int:
     return length
 
 
+def check_density(text: bytes, offset: int = 8, path: str | None = None) -> None:
+    """The values of a parsed JSON text must not take memory out of all proportion to it: `[],` alone takes 24 times its
+    length. Counts brackets, pairs, strings, escapes and elements, each with what it takes at most.
+
+    Raises LimitError st.header.limit.
+    """
+    count = text.count
+    parsed = 64 * (count(b"{") + count(b"[") + count(b":")) + 40 * count(b",") + 30 * (count(b'"') + count(b"\\"))
+    if parsed > MAX_PARSED + len(text):
+        raise LimitError(
+            "st.header.limit", "%d bytes of JSON with values of some %d bytes, expected at most %d"
+            % (len(text), parsed, MAX_PARSED + len(text)), offset=offset, path=path,
+        )  # fmt: skip
+
+
+def _shown(value: Any) -> str:
+    """A value for a message, without the repr of all of it."""
+    if isinstance(value, str):
+        return repr(value[:40])
+    if isinstance(value, (list, dict)):
+        return "%s of %d" % ("a list" if isinstance(value, list) else "an object", len(value))
+    return "%.40r" % (value,)
+
+
 def header_faults(value: Any, data_start: int, data_length: int, entries: dict[str, Entry]) -> Iterator[VqfrefError]:
     """Every fault of a parsed header, first the entries' own in their order, then those of the tiling. Puts what is
     right into `entries`."""
     if not isinstance(value, dict):
-        yield FormatError("st.header.json", "expected a JSON object, found %.40r" % (value,), offset=8)
+        yield FormatError("st.header.json", "expected a JSON object, found %s" % _shown(value), offset=8)
         return
     if len(value) > MAX_TENSORS:
         yield LimitError("st.tensors.limit", "%d entries, expected at most %d" % (len(value), MAX_TENSORS), offset=8)
@@ -97,21 +122,29 @@ def _entry(name: str, raw: Any) -> Entry:
         return FormatError(code, message, offset=8, field=name)
 
     if not isinstance(raw, dict):
-        raise fault("st.entry.json", "expected an object, found %.40r" % (raw,))
+        raise fault("st.entry.json", "expected an object, found %s" % _shown(raw))
     for key in ("dtype", "shape", "data_offsets"):
         if key not in raw:
             raise fault("st.entry.missing", "no %s" % key)
     dtype, shape, offsets = raw["dtype"], raw["shape"], raw["data_offsets"]
     if not isinstance(dtype, str) or dtype not in DTYPES:
-        raise fault("st.entry.dtype", "unknown dtype %.40r" % (dtype,))
+        raise fault("st.entry.dtype", "unknown dtype %s" % _shown(dtype))
     if not isinstance(shape, list) or not all(_is_unsigned(n) for n in shape):
-        raise fault("st.entry.shape", "shape %.60r, expected a list of unsigned integers" % (shape,))
+        raise fault(
+            "st.entry.shape",
+            "shape %.60r, expected a list of unsigned integers"
+            % (shape[:16] if isinstance(shape, list) else _shown(shape),),
+        )
     if len(shape) > MAX_RANK:
         raise LimitError(
             "st.rank.limit", "%d dimensions, expected at most %d" % (len(shape), MAX_RANK), offset=8, field=name
         )
     if not isinstance(offsets, list) or len(offsets) != 2 or not all(_is_unsigned(n) for n in offsets):
-        raise fault("st.offsets.bounds", "data_offsets %.60r, expected two unsigned integers" % (offsets,))
+        raise fault(
+            "st.offsets.bounds",
+            "data_offsets %.60r, expected two unsigned integers"
+            % (offsets[:3] if isinstance(offsets, list) else _shown(offsets),),
+        )
     begin, end = offsets
     if begin > end:
         raise fault("st.offsets.bounds", "data_offsets %d … %d run backwards" % (begin, end))
@@ -152,6 +185,7 @@ def _tiling_faults(entries: dict[str, Entry], data_start: int, data_length: int)
 
 def parse_header(text: bytes, size: int) -> Header:
     """A Header from the JSON text of a file of `size` bytes. Raises FormatError or LimitError for the first fault."""
+    check_density(text)
     value = strictjson.loads(text, offset=8)
     data_start = 8 + len(text)
     entries: dict[str, Entry] = {}
@@ -171,6 +205,7 @@ def audit_container(source: Source, found: Findings) -> Header | None:
     try:
         length = header_length(source.read_at(0, min(8, source.size)), source.size)
         text = source.read_at(8, length)
+        check_density(text)
         value = strictjson.loads(text, offset=8)
     except (FormatError, LimitError) as error:
         found.add_error(error)
@@ -387,7 +422,9 @@ def read_index(path: str) -> dict[str, str]:
     with Source(path, "pread") as source:
         if source.size > MAX_HEADER:
             raise LimitError("st.index.limit", "index of %d bytes" % source.size, path=path)
-        value = strictjson.loads(source.read_at(0, source.size), path=path)
+        text = source.read_at(0, source.size)
+    check_density(text, 0, path)
+    value = strictjson.loads(text, path=path)
     weight_map = value.get("weight_map") if isinstance(value, dict) else None
     if not isinstance(weight_map, dict) or not all(isinstance(v, str) for v in weight_map.values()):
         raise FormatError("st.index.json", "no weight_map of names to file names", path=path)

@@ -446,13 +446,19 @@ class VqfFile(WeightFile):
                 out.append(kernels.dot_float(row, x))
             return out
         encoding = BLOCK_ENCODINGS[geometry.qtype]
-        activation = kernels.quantize_activation(x)
-        for band in geometry.bands(layer, None, (0, cols), expert):
-            if band.cols % 32 or band.start or band.stop != band.cols or band.first % band.cols:
+        pad = geometry.pad_cols  # columns of zeros that are stored behind each row
+        activation = kernels.quantize_activation([*x, *[0.0] * pad])
+        for band in geometry.bands(layer, None, (0, cols + pad), expert):
+            if (band.cols | band.start | band.stop) % 32 or band.first % band.cols:
                 raise UnsupportedError("vqf.columns.align", "the matrix's columns don't begin and end with blocks: "
                                        "dequantize it instead", field=name, path=self.path)  # fmt: skip
-            data = self.plain(self._entry(name).offset + band.offset, band.nbytes)
-            products = kernels.matvec_quantized(data, activation, encoding, band.layout)
+            data, layout = self.plain(self._entry(name).offset + band.offset, band.nbytes), band.layout
+            if band.stop - band.start != band.cols:  # an expert's columns in a copy of tiles
+                size = QTYPES[geometry.qtype].block_bytes
+                rows = kernels.rows_of(data, band.cols, encoding, layout)
+                data = b"".join([row[band.start // 32 * size : band.stop // 32 * size] for row in rows])
+                layout = LINEAR
+            products = kernels.matvec_quantized(data, activation, encoding, layout)
             skip = band.first // band.cols  # rows of the first tile that belong to another expert
             out.extend(products[skip : skip + band.rows])
         return out
