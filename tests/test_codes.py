@@ -16,6 +16,7 @@ from tests import faults
 from tests.samples import at, flip, model, patch, real
 from vqfref.codes import CODES
 from vqfref.errors import WORDS, VqfrefError
+from vqfref.sink import InPlace
 from vqfref.source import MAX_WINDOW, Source
 from vqfref.vqf.audit import audit
 from vqfref.vqf.reader import VqfFile, load_head
@@ -133,10 +134,20 @@ def resign() -> list[str]:
         return of_error(lambda: reseal(path, os.path.join(folder, "out.vqf"), fields={"bos_id": 7}))
 
 
+def changed_meanwhile() -> list[str]:
+    """A file that no longer has the bytes that were to be replaced."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "file"
+        path.write_bytes(b"new")
+        with InPlace(path) as target:
+            return of_error(lambda: target.apply([(0, b"old", b"newer")]))
+
+
 PROVOKED: list[Callable[[], list[str]]] = [
     # reading
     lambda: of_error(lambda: Source(b"abc").read_at(0, 4)),
     window,
+    changed_meanwhile,
     lambda: of_error(lambda: VqfFile(Source(real("h448-enc"))).get_tensor("final_norm")),
     lambda: of_error(lambda: VqfFile(Source(patch(real("h448-plain"), at(7, "qtype"), "I", 9))).get_tensor("q4_k")),
     lambda: of_error(lambda: VqfFile(Source(model("tails"))).matvec("q8_o", [1.0] * 24)),

@@ -17,6 +17,7 @@ import unittest
 from unittest import mock
 
 from tests.samples import ARCH_WORDS, HEADER, WORD, arch, at, build, flip, model, patch, real, row, text_rows
+from tests.samples import reseal as retag
 from tests.test_seal import (
     FILE_LEN,
     FORMS,
@@ -555,11 +556,42 @@ class InPlace(Files):
         after = os.stat(path)
         self.assertEqual((after.st_ino, after.st_mode, after.st_size), (before.st_ino, before.st_mode, before.st_size))
 
-    def test_an_interruption_between_header_and_tag_is_found_by_verify(self) -> None:
+    def test_an_interruption_between_header_and_tag_leaves_the_old_file(self) -> None:
         path = self.file(kind(448, "enc"))
         with mock.patch.object(sink.os, "fsync", side_effect=KeyboardInterrupt), self.assertRaises(KeyboardInterrupt):
             reseal(path, None, passphrase=PASSPHRASE, fields={"max_seq_len": 4096})
-        self.assertEqual([f.code for f in verify(self.read(path), PASSPHRASE).findings], ["vqf.hmac.tag"])
+        self.assertEqual(self.read(path), kind(448, "enc"))
+
+    def test_a_change_between_the_passes_leaves_nothing(self) -> None:
+        for data, how in (
+            (kind(448, "enc"), {"passphrase": PASSPHRASE, "fields": {"max_seq_len": 4096}}),
+            (kind(448, "enc"), {"passphrase": PASSPHRASE, "new_passphrase": None}),
+            (kind(448, "plain"), {"new_passphrase": b"new"}),
+            (kind(448, "plain"), {"signer": SIGNER}),
+        ):
+            path, out = self.file(data), os.path.join(self.folder, "out.vqf")
+            passes: list[int] = []
+
+            def tamper(done: int, total: int, path: str = path, passes: list[int] = passes) -> None:
+                if done == total and not passes:
+                    passes.append(1)
+                    with open(path, "r+b") as file:
+                        file.seek(0x1C00)
+                        file.write(b"\x55\xaa\x55\xaa")
+
+            with self.assertRaises(IntegrityError) as caught:
+                reseal(path, out, progress=tamper, **how)
+            self.assertEqual(caught.exception.code, "file.changed.tag")
+            self.assertEqual(os.listdir(self.folder), ["in.vqf"], "something half-written stayed")
+
+    def test_what_was_not_signed_is_not_signed_by_the_way(self) -> None:
+        data = bytearray(kind(448, "signed"))
+        data[0x1C00] ^= 1
+        forged = retag(bytes(data))
+        self.refused("vqf.digest.signature", forged, SignatureError, signer=SIGNER, fields={"max_seq_len": 4096})
+        with self.assertRaises(SignatureError):
+            reseal(self.file(forged), self.out, signer=SIGNER, new_passphrase=b"new")
+        reseal(self.file(forged), os.path.join(self.folder, "out.vqf"), signer=SIGNER)  # on purpose
 
 
 class NothingWritten(Files):

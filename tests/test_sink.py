@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import importlib.util
 import os
 import socket
 import subprocess
@@ -13,7 +14,8 @@ from pathlib import Path
 from unittest import mock
 
 from vqfref import sink
-from vqfref.sink import AtomicFile, patch
+from vqfref.errors import IntegrityError
+from vqfref.sink import AtomicFile, InPlace
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -396,10 +398,16 @@ class Targets(Files):
 
 
 class Patch(Files):
+    """InPlace: a few bytes of a file that exists."""
+
+    def patch(self, path: str, *parts: tuple[int, bytes, bytes]) -> None:
+        with InPlace(path) as target:
+            target.apply(list(parts))
+
     def test_parts_are_overwritten_and_nothing_else(self) -> None:
         self.old(b"0123456789", 0o640)
         before = os.stat(self.target)
-        patch(self.target, [(0, b"ab"), (8, b"yz"), (4, b"-"), (5, b"")])
+        self.patch(self.target, (0, b"01", b"ab"), (8, b"89", b"yz"), (4, b"4", b"-"), (5, b"", b""))
         after = os.stat(self.target)
         self.assertEqual(self.read(), b"ab23-567yz")
         self.assertEqual((after.st_ino, after.st_mode), (before.st_ino, before.st_mode))
@@ -409,41 +417,67 @@ class Patch(Files):
         self.old(b"0123456789")
         states: list[bytes] = []
         with mock.patch.object(sink.os, "fsync", lambda fd: states.append(self.read())):
-            patch(self.target, [(8, b"yz"), (0, b"ab")])
+            self.patch(self.target, (8, b"89", b"yz"), (0, b"01", b"ab"))
         self.assertEqual(states, [b"01234567yz", b"ab234567yz"])
 
     def test_a_part_that_the_system_writes_in_bits_is_written_whole(self) -> None:
         self.old(b"0123456789")
         write = os.write
         with mock.patch.object(sink.os, "write", lambda fd, data: write(fd, bytes(data[:3]))):
-            patch(self.target, [(1, b"abcdefgh")])
+            self.patch(self.target, (1, b"12345678", b"abcdefgh"))
         self.assertEqual(self.read(), b"0abcdefgh9")
 
-    def test_an_interruption_leaves_the_later_parts_as_they_were(self) -> None:
+    def test_an_interruption_brings_the_old_bytes_back(self) -> None:
+        for at in range(2):
+            self.old(b"0123456789")
+            calls = [None] * at + [KeyboardInterrupt] + [None] * 3
+            with mock.patch.object(sink.os, "fsync", side_effect=calls), self.assertRaises(KeyboardInterrupt):
+                self.patch(self.target, (0, b"01", b"ab"), (8, b"89", b"yz"))
+            self.assertEqual(self.read(), b"0123456789")
+
+    def test_a_full_medium_brings_the_old_bytes_back(self) -> None:
         self.old(b"0123456789")
-        with mock.patch.object(sink.os, "fsync", side_effect=KeyboardInterrupt), self.assertRaises(KeyboardInterrupt):
-            patch(self.target, [(0, b"ab"), (8, b"yz")])
+        write = os.write
+
+        def full(fd: int, data: memoryview) -> int:
+            if bytes(data) == b"yz":
+                raise OSError(errno.ENOSPC, "No space left on device")
+            return write(fd, data)
+
+        with mock.patch.object(sink.os, "write", full), self.assertRaises(OSError) as caught:
+            self.patch(self.target, (0, b"01", b"ab"), (8, b"89", b"yz"))
+        self.assertEqual(caught.exception.filename, self.target)
+        self.assertEqual(self.read(), b"0123456789")
+
+    def test_a_file_that_changed_meanwhile_is_left_alone(self) -> None:
+        self.old(b"0123456789")
+        with self.assertRaises(IntegrityError) as caught:
+            self.patch(self.target, (0, b"01", b"ab"), (8, b"99", b"yz"))
+        self.assertEqual((caught.exception.code, caught.exception.offset), ("file.changed.tag", 8))
+        self.assertEqual(self.read(), b"0123456789")
+
+    @unittest.skipUnless(importlib.util.find_spec("fcntl"), "no advisory locks")
+    def test_a_second_writer_is_kept_out(self) -> None:
+        self.old(b"0123456789")
+        with InPlace(self.target), self.assertRaises(OSError) as caught:
+            InPlace(self.target)
+        self.assertEqual((caught.exception.errno, caught.exception.filename), (errno.EAGAIN, self.target))
+        self.patch(self.target, (0, b"01", b"ab"))
         self.assertEqual(self.read(), b"ab23456789")
 
     def test_a_missing_file_and_a_folder_are_errors_and_nothing_is_made(self) -> None:
         with self.assertRaises(FileNotFoundError):
-            patch(self.target, [(0, b"ab")])
+            InPlace(self.target)
         with self.assertRaises(OSError):
-            patch(self.folder, [(0, b"ab")])
+            InPlace(self.folder)
         self.assertEqual(self.names(), [])
 
     @unittest.skipIf(IS_ROOT or not POSIX, "root may write anywhere")
     def test_a_read_only_file_is_refused(self) -> None:
         self.old(mode=0o444)
         with self.assertRaises(PermissionError):
-            patch(self.target, [(0, b"ab")])
+            InPlace(self.target)
         self.assertEqual(self.read(), b"old")
-
-    @unittest.skipUnless(os.path.exists("/dev/full"), "no /dev/full")
-    def test_a_full_disk_is_an_error(self) -> None:
-        with self.assertRaises(OSError) as caught:
-            patch("/dev/full", [(0, b"ab")])
-        self.assertEqual(caught.exception.errno, errno.ENOSPC)
 
 
 if __name__ == "__main__":

@@ -15,6 +15,7 @@ CODES: dict[str, tuple[str, str]] = {
     "usage.expert.range": ("The tensor has no such expert.", "`vqfref ls` shows how many there are."),
     "usage.form.unsupported": ("The header has no such form, or this model can't have it.", "Use 448."),
     "usage.help.name": ("No verb of that name.", "`vqfref help` lists them."),
+    "usage.keygen.policy": ("Both keys can't be in one file.", "Name two files."),
     "usage.layer.missing": ("Rows of a tensor with several layers, and no layer named.", "Pass layer=."),
     "usage.layer.range": ("The tensor has no such layer.", "`vqfref ls` shows how many there are."),
     "usage.offset.range": ("The offset lies outside of the file.", "Give one inside it; 0x… is understood."),
@@ -82,6 +83,10 @@ CODES: dict[str, tuple[str, str]] = {
     "file.cut.truncated": (
         "The file ends before the bytes that were asked for; it may have been cut while it was read.",
         "Copy it again and compare sizes.",
+    ),
+    "file.changed.tag": (
+        "The file changed while it was read: what was checked is not what would have been sealed.",
+        "Make sure that nothing else writes to it, and try again.",
     ),
     "file.window.limit": ("More than a 32-bit host can map at once.", "Read with chunks(), or rows=."),
     # JSON

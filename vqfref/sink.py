@@ -1,14 +1,16 @@
 """Writes files so that nobody ever sees half of one.
 
 A new file grows under a temporary name beside its target, is flushed to the medium and renamed over it: whatever
-interrupts, the target holds the old bytes or the new ones. Where only a few bytes of a large file change, `patch`
-writes those in place instead; that can't be atomic, and its docstring says what an interruption leaves.
+interrupts, the target holds the old bytes or the new ones. Where only a few bytes of a large file change, `InPlace`
+writes just those; that can't be atomic, and its docstring says what an interruption leaves.
 """
 
 from __future__ import annotations
 
 import os
 from contextlib import contextmanager
+
+from vqfref.errors import IntegrityError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -35,7 +37,7 @@ class AtomicFile:
             if not overwrite:
                 raise FileExistsError(17, "File exists", self.path)
         folder, name = os.path.split(self.path)
-        start = os.fsdecode(os.fsencode(name)[:100])  # a name may be as long as the file system takes
+        start = name[:50]  # a name may be as long as the file system takes
         self._temporary = os.path.join(folder, ".%s.%s.tmp" % (start, os.urandom(6).hex()))
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_BINARY", 0)
         with self._named():
@@ -97,9 +99,8 @@ class AtomicFile:
         except FileExistsError:
             raise
         except OSError:  # a file system without hard links
-            if os.path.lexists(self.path):
-                raise FileExistsError(17, "File exists", self.path) from None
-            os.rename(self._temporary, self.path)
+            os.close(os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600))
+            os.replace(self._temporary, self.path)
         else:
             os.unlink(self._temporary)
 
@@ -136,21 +137,65 @@ def sync_folder(folder: str) -> None:
         os.close(fd)
 
 
-def patch(path: str | os.PathLike[str], parts: list[tuple[int, bytes]]) -> None:
-    """Overwrite parts (offset, bytes) of an existing file, in this order, each flushed to the medium before the next.
+class InPlace:
+    """An existing file of which a few bytes are to change, in a `with` block that keeps other such writers out.
 
-    An interruption leaves the parts before it written and the others not; so the tag goes last.
+    `apply` overwrites parts one after the other, each flushed to the medium before the next; so the tag goes last. If one
+    can't be written, those before it get their old bytes back. A kill in between leaves the parts before it written and
+    the others not.
     """
-    fd = os.open(path, os.O_WRONLY | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_BINARY", 0))
-    try:
-        for offset, data in parts:
-            os.lseek(fd, offset, os.SEEK_SET)
-            view = memoryview(data)
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        """Raises OSError, also (EAGAIN) where another writer holds the file."""
+        self.path = os.fspath(path)
+        self._fd = os.open(self.path, os.O_RDWR | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_BINARY", 0))
+        try:
+            import fcntl
+        except ImportError:  # Windows has no advisory locks
+            return
+        try:
+            fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            os.close(self._fd)
+            raise BlockingIOError(11, "another writer is at work on this file", self.path) from None
+
+    def __enter__(self) -> InPlace:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        os.close(self._fd)
+
+    def apply(self, parts: list[tuple[int, bytes, bytes]]) -> None:
+        """Overwrite parts (offset, old bytes, new bytes). Raises IntegrityError (file.changed.tag) where the file no
+        longer has the old bytes, and writes nothing then."""
+        for offset, old, _ in parts:
+            if self._read(offset, len(old)) != old:
+                raise IntegrityError("file.changed.tag", "the file changed while it was read: nothing was written",
+                                     offset=offset, path=self.path)  # fmt: skip
+        done = []
+        try:
+            for offset, old, new in parts:
+                done.append((offset, old))
+                self._write(offset, new)
+        except BaseException:
+            for offset, old in reversed(done):
+                self._write(offset, old)
+            raise
+
+    def _read(self, offset: int, length: int) -> bytes:
+        os.lseek(self._fd, offset, os.SEEK_SET)
+        return os.read(self._fd, length)
+
+    def _write(self, offset: int, data: bytes) -> None:
+        os.lseek(self._fd, offset, os.SEEK_SET)
+        view = memoryview(data)
+        try:
             while view:
-                view = view[os.write(fd, view) :]
-            os.fsync(fd)
-    finally:
-        os.close(fd)
+                view = view[os.write(self._fd, view) :]
+            os.fsync(self._fd)
+        except OSError as error:
+            error.filename = self.path
+            raise
 
 
 class Publication:

@@ -91,8 +91,11 @@ def add_rewrite(verb: argparse.ArgumentParser, in_place: bool = False) -> None:
 
 def run_keygen(args: argparse.Namespace) -> int:
     from vqfref.crypto import sm2
+    from vqfref.errors import UsageError
     from vqfref.sink import AtomicFile
 
+    if args.pub is not None and os.path.realpath(args.priv) == os.path.realpath(args.pub):
+        raise UsageError("usage.keygen.policy", "the private and the public key need two files")
     d = sm2.generate_private_key()
     pub = sm2.public_key_to_bytes(sm2.public_key(d)).hex() + "\n"
     with AtomicFile(args.priv, mode=0o600, overwrite=False) as private:

@@ -36,8 +36,6 @@ def read_secret(path: str) -> bytes:
         data = file.read(MAX_SECRET + 1)
     if len(data) > MAX_SECRET:
         raise UsageError("usage.secret.limit", "%s: more than %d bytes, which no key has" % (path, MAX_SECRET))
-    if data.endswith(b"\r\n"):
-        return data[:-2]
     return data[:-1] if data.endswith(b"\n") else data
 
 

@@ -16,7 +16,7 @@ from vqfref import kernels
 from vqfref.crypto import sm2
 from vqfref.crypto.hmac_sm3 import equal
 from vqfref.errors import IntegrityError, SignatureError, UsageError
-from vqfref.sink import AtomicFile, patch
+from vqfref.sink import AtomicFile, InPlace
 from vqfref.source import Source
 from vqfref.vqf.reader import check_bounds, load_directory, load_head
 from vqfref.vqf.seal import USER_IDS, Tags, canonical_header, derive_keys, plaintext
@@ -62,19 +62,22 @@ def reseal(
     "mrope_sections" with four numbers. iv: 16 bytes for a new encryption; random if None (never use one twice).
 
     Raises UsageError for what does not go together; IntegrityError where the old tag is wrong or the passphrase missing;
-    SignatureError (vqf.resign.signature) where the change would void a signature that is to be kept. A voided signature
-    never stays. Raises OSError.
+    SignatureError (vqf.resign.signature) where the change would void a signature that is to be kept, and
+    (vqf.digest.signature) where a signed file that is to be changed and signed again is not what was signed. A voided
+    signature never stays. Raises OSError.
     """
     with Source(path, "pread") as source:
         head = load_head(source)
         for entry in load_directory(source, head):
             check_bounds(entry, head)
         job = _Job(source, head, passphrase, new_passphrase, signer, fields or {}, iv)
-        job.first_pass(progress, in_place=out is None)
         if out is None:
-            patch(path, job.changes())
+            with InPlace(path) as target:  # from before the first pass, so that no other writer comes between
+                job.first_pass(progress, in_place=True)
+                target.apply(job.changes())
             return
-        with AtomicFile(out) as file:
+        with AtomicFile(out) as file:  # a target that can't be written is found at once
+            job.first_pass(progress, in_place=False)
             for part in job.second_pass(progress):
                 file.write(part)
 
@@ -116,6 +119,8 @@ class _Job:
         flags = h.flags & ~(FLAG_ENC | FLAG_SIGNED)
         flags |= (FLAG_ENC if self.new_keys else 0) | (FLAG_SIGNED if signed else 0)
         self.new_raw = self._header(flags, new_iv, fields)
+        # Who only signs, signs what is there. Whoever changes a signed file signs again what was signed, and nothing else.
+        self.judge_digest = was_signed and self.signer is not None and (self.recrypt or bool(fields))
         if signer is KEEP and was_signed:
             if canonical_header(self.new_raw, self.layout) != canonical_header(self.old_raw, self.layout):
                 raise SignatureError("vqf.resign.signature", "the signature covers flags, IV and arch and would no longer "
@@ -141,14 +146,13 @@ class _Job:
         h = self.head.header
         if in_place and self.recrypt:
             raise UsageError("usage.inplace.policy", "encryption changes the whole data area: write to another file")
-        old = Tags(canonical_header(self.old_raw, self.layout), self.directory, fnv=self.old_keys is None,
-                   hmac_key=self.old_keys.hmac if self.old_keys else None, digest=False)  # fmt: skip
+        old = self._old_tags(digest=self.judge_digest)
         new = Tags(canonical_header(self.new_raw, self.layout), self.directory, fnv=False,
                    hmac_key=self.new_keys.hmac if self.new_keys and not self.recrypt else None,
                    digest=self.signer is not None)  # fmt: skip
         keys = self.old_keys if self.signer else None  # only the digest needs the plaintext
         for stored, plain in plaintext(self.source, self.head, keys, progress):
-            old.update(stored, None)
+            old.update(stored, plain)
             new.update(stored, plain if self.signer else None)
         tag = self.source.read_at(h.file_len, self.head.tag_length)
         if not equal(tag, old.tag()) and (self.old_keys or any(tag)):
@@ -158,18 +162,25 @@ class _Job:
                 % ("tampered with, or another passphrase" if self.old_keys else "the file is damaged"),
                 offset=h.file_len, field="tag", path=self.source.path,
             )  # fmt: skip
-        self.old_tag = tag
+        if self.judge_digest and not equal(h.sig.digest, old.digest()):
+            raise SignatureError("vqf.digest.signature", "the signature that is there is not one of these bytes: sign them "
+                                 "on purpose with `sign`, if they are right", offset=self.layout.offset_of("sig.digest"),
+                                 field="sig.digest", path=self.source.path)  # fmt: skip
+        self.old_tag, self.checked = tag, old.tag()
         self.new_tag = tag if self.new_keys is None else b"" if self.recrypt else new.tag()
         if self.signer:
             at = self.layout.offset_of("sig")
             block = signature_block(self.signer, new.digest(), self.layout.size)
             self.new_raw = self.new_raw[:at] + block + self.new_raw[at + SIG.size :]
 
-    def changes(self) -> list[tuple[int, bytes]]:
-        """What differs from the old file, for writing in place: the header, and last the tag."""
-        h = self.head.header
-        parts = [(0, self.new_raw)] if self.new_raw != self.old_raw else []
-        return parts + ([(h.file_len, self.new_tag)] if self.new_tag != self.old_tag else [])
+    def _old_tags(self, digest: bool = False) -> Tags:
+        return Tags(canonical_header(self.old_raw, self.layout), self.directory, fnv=self.old_keys is None,
+                    hmac_key=self.old_keys.hmac if self.old_keys else None, digest=digest)  # fmt: skip
+
+    def changes(self) -> list[tuple[int, bytes, bytes]]:
+        """What differs from the old file, for writing in place, as (offset, old, new): the header, and last the tag."""
+        parts = [(0, self.old_raw, self.new_raw), (self.head.header.file_len, self.old_tag, self.new_tag)]
+        return [p for p in parts if p[1] != p[2]]
 
     def second_pass(self, progress: Progress | None) -> Iterator[bytes]:
         """All bytes of the new file."""
@@ -177,16 +188,22 @@ class _Job:
         yield self.directory
         yield from self.source.pieces(*self.gap)
         iv = self.new_raw[self.layout.offset_of("enc_iv") :][:16]
-        tags = Tags(canonical_header(self.new_raw, self.layout), self.directory, fnv=self.new_keys is None,
-                    hmac_key=self.new_keys.hmac if self.new_keys else None, digest=False)  # fmt: skip
+        again = self._old_tags()  # what is sealed must be what the first pass checked
+        tags = Tags(canonical_header(self.new_raw, self.layout), self.directory,
+                    fnv=self.recrypt and self.new_keys is None,
+                    hmac_key=self.new_keys.hmac if self.recrypt and self.new_keys else None, digest=False)  # fmt: skip
         done = 0
         for stored, plain in plaintext(self.source, self.head, self.old_keys if self.recrypt else None, progress):
+            again.update(stored, None)
             if self.recrypt:
                 stored = kernels.sm4_ctr(self.new_keys.sm4, iv, plain, done) if self.new_keys else plain
             tags.update(stored, None)
             done += len(stored)
             yield stored
-        yield tags.tag() if self.recrypt or self.new_keys else self.new_tag  # a stored 0 (no checksum) stays
+        if again.tag() != self.checked:
+            raise IntegrityError("file.changed.tag", "the file changed while it was read: nothing was written",
+                                 offset=self.head.header.data_offset, path=self.source.path)  # fmt: skip
+        yield tags.tag() if self.recrypt else self.new_tag  # a stored 0 (no checksum) stays
 
 
 def signature_block(signer: Signer, digest: bytes, form: int) -> bytes:
@@ -209,6 +226,8 @@ def packed_field(layout: Any, name: str, value: Any) -> tuple[int, bytes]:
                          % (name, " ".join(SETTABLE)), field=name)  # fmt: skip
     values = tuple(value) if isinstance(value, (tuple, list)) else (value,)
     try:
+        if any(isinstance(v, float) and v - v != 0 for v in values):
+            raise OverflowError("not a finite number")
         packed = struct.pack("<%d%s" % (field.count, SIZES[field.type][0]), *values)
     except (struct.error, OverflowError) as error:
         raise UsageError("usage.field.range", "%s can't hold this: %s" % (name, error), field=name) from None
