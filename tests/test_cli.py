@@ -848,7 +848,7 @@ class Hexdump(Case):
             r = self.expect(run("hexdump", "-v", path), 0)
             seconds.append(time.process_time() - before)
             self.assertEqual(len(r.lines), data_offset // 16 + 1)
-            self.assertEqual(r.lines[28][54:], "  …t t.name" if first[0] == 0 else "  t.name")
+            self.assertEqual(r.lines[28][54:], "  t.name")  # an entry outside of the data area names no bytes
         self.assertLess(seconds[1], 5 * seconds[0] + 0.1)
 
     def test_ranges_outside_of_the_file_are_usage(self) -> None:

@@ -19,9 +19,11 @@ from vqfref.errors import WORDS, VqfrefError
 from vqfref.sink import InPlace
 from vqfref.source import MAX_WINDOW, Source
 from vqfref.vqf.audit import audit
+from vqfref.vqf.geometry import Geometry
 from vqfref.vqf.reader import VqfFile, load_head
 from vqfref.vqf.reseal import reseal
 from vqfref.vqf.seal import verify
+from vqfref.vqf.structs import Q8_0
 from vqfref.weightfile import Verification
 
 TYPE_CHECKING = False
@@ -134,6 +136,18 @@ def resign() -> list[str]:
         return of_error(lambda: reseal(path, os.path.join(folder, "out.vqf"), fields={"bos_id": 7}))
 
 
+def wide_geometry() -> Geometry:
+    """So many rows that a column of them has too many byte ranges."""
+    return Geometry("q8_q", Q8_0, 1 << 19, 64, (1 << 19, 64))
+
+
+def wide_rows() -> list[str]:
+    """Tiles of rows that are too wide to be read together."""
+    file = VqfFile(Source(real("h448-plain")))
+    with mock.patch("vqfref.vqf.reader.MAX_ROW", 31):
+        return of_error(lambda: list(file.values("q4_q")))
+
+
 def changed_meanwhile() -> list[str]:
     """A file that no longer has the bytes that were to be replaced."""
     with tempfile.TemporaryDirectory() as folder:
@@ -148,6 +162,9 @@ PROVOKED: list[Callable[[], list[str]]] = [
     lambda: of_error(lambda: Source(b"abc").read_at(0, 4)),
     window,
     changed_meanwhile,
+    lambda: of_verify(real("h448-plain"), public_key=PUBLIC_KEY),
+    lambda: of_error(lambda: wide_geometry().ranges(cols=(0, 32))),
+    wide_rows,
     lambda: of_error(lambda: VqfFile(Source(real("h448-enc"))).get_tensor("final_norm")),
     lambda: of_error(lambda: VqfFile(Source(patch(real("h448-plain"), at(7, "qtype"), "I", 9))).get_tensor("q4_k")),
     lambda: of_error(lambda: VqfFile(Source(model("tails"))).matvec("q8_o", [1.0] * 24)),

@@ -1,8 +1,12 @@
 """`python3 -m vqfref`."""
 
+import os
 import sys
 
-from vqfref.cli import main
+try:
+    from vqfref.cli import main
+except KeyboardInterrupt:  # before there is anything to clean up
+    os._exit(130)
 
 if __name__ == "__main__":
     sys.exit(main())

@@ -41,6 +41,8 @@ CODES: dict[str, tuple[str, str]] = {
     "usage.secret.limit": ("A key file larger than any key.", "Name the right file."),
     "usage.hex.key": ("A key must be hex digits of its exact length.", "64 for a private key, 128 for a public one."),
     "usage.inplace.policy": ("Encryption changes every byte of the data.", "Write to another file with -o."),
+    "usage.out.policy": ("The output would replace the file that is read.", "Name another file."),
+    "usage.userid.unsupported": ("User ids are bytes.", "Pass a list of bytes."),
     "usage.list.name": ("A list of hashes has lines of another form.", "Make it with `vqfref hash`."),
     "usage.passphrase.key": ("An empty passphrase would mean no encryption.", "Give one, or leave the file plain."),
     "usage.passphrase.missing": ("A passphrase is needed.", "Use --passphrase-file or the environment variable."),
@@ -152,6 +154,10 @@ CODES: dict[str, tuple[str, str]] = {
         "The signer's user id is not among the expected ones.",
         "Name it with --id if you trust it.",
     ),
+    "vqf.pubkey.policy": (
+        "A public key was given for a file that is not signed.",
+        "It was not used: ask for a signed file.",
+    ),
     "vqf.pubkey.missing": ("A signature is required, but no public key was given.", "Use --pub."),
     "vqf.sm2.signature": ("The signature is wrong under the trusted key.", "Another key made it, or it is forged."),
     "vqf.pub.signature": (
@@ -223,6 +229,8 @@ CODES: dict[str, tuple[str, str]] = {
         "Layers that are not a whole number of blocks: where the next one starts is not defined.",
         "No known converter writes such a file.",
     ),
+    "vqf.ranges.limit": ("Too many byte ranges for one answer.", "Ask for some rows at a time."),
+    "vqf.row.limit": ("Rows too wide to be decoded tile by tile.", "No real matrix has such rows: suspect the arch."),
     "vqf.columns.align": (
         "Columns that don't begin and end with blocks can't be multiplied as they are stored.",
         "Dequantize the matrix with get_tensor.",
@@ -378,6 +386,10 @@ CODES: dict[str, tuple[str, str]] = {
     "uqff.r7.limit": ("A report larger than any real one.", "Take it away."),
     "uqff.r8.json": ("The report contradicts the shards; the engine does not look.", "Make the report again."),
     "uqff.n1.missing": ("A shard is not there.", "Copy it, or name one that is."),
+    "uqff.n2.missing": (
+        "A layer that the engine will miss.",
+        "Copy the shard that has it, or quantize the model again.",
+    ),
     "uqff.n3.missing": ("No residual and no other weights.", "Copy residual.safetensors."),
     "uqff.s2.missing": ("A file that the engine needs is not there.", "Copy it from the model."),
     "uqff.s2.json": ("config.json can't be read.", "Copy it again."),

@@ -95,6 +95,14 @@ class WeightFile:
         """The bytes as stored, in pieces of at most `size` bytes, on every host."""
         raise NotImplementedError
 
+    def stored_names(self) -> list[str]:
+        """The names of all stored tensors; where one tensor is stored in several pieces, those."""
+        return self.keys()
+
+    def stored(self, name: str, size: int = 1 << 20) -> Iterator[bytes]:
+        """The bytes of one of `stored_names`, in pieces."""
+        return self.chunks(name, size)
+
     def get_tensor(self, name: str, *, rows: slice | None = None) -> array[float]:
         """The values as array('f'), row-major; `rows` selects rows of a matrix."""
         raise NotImplementedError

@@ -62,6 +62,8 @@ def check(path: str | os.PathLike[str], *, q8_tile: int = 0) -> list[Finding]:
     No key is needed, and little of the data is read. Raises OSError alone.
     """
     path = os.fspath(path)
+    if q8_tile not in (0, 4):
+        raise UsageError("usage.q8tile.unsupported", "q8_tile %r: expected 0 or 4" % (q8_tile,))
     uqff = uqff_place(path)
     if uqff is not None:
         return check_uqff(*uqff)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import sys
 
-from vqfref.errors import UsageError, VqfrefError, printable
+from vqfref.errors import UsageError, VqfrefError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -29,6 +29,10 @@ def main(argv: list[str] | None = None) -> int:
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):
             stream.reconfigure(errors="backslashreplace")
+    from vqfref.cli.output import say
+
+    if argv is None:
+        _end_by_exception()
     try:
         code = _run(args)
         sys.stdout.flush()
@@ -36,14 +40,44 @@ def main(argv: list[str] | None = None) -> int:
     except BrokenPipeError:
         code = PIPE
     except KeyboardInterrupt:
-        print("vqfref: interrupted", file=sys.stderr)
+        say("vqfref: interrupted")
         code = INTERRUPTED
+    except Terminated as signal:
+        code = 128 + signal.number
+    except MemoryError:
+        say("vqfref: out of memory")
+        code = IO_ERROR
     except OSError as error:
         where = "%s: " % os.fsdecode(error.filename) if error.filename is not None else ""
-        print(printable("vqfref: %s%s" % (where, error.strerror or error)), file=sys.stderr)
+        say("vqfref: %s%s" % (where, error.strerror or error))
         code = IO_ERROR
     _silence(sys.stdout)
+    _silence(sys.stderr)
     return code
+
+
+class Terminated(BaseException):
+    """SIGTERM or SIGHUP: ends like an exception, so that half-written files go."""
+
+    def __init__(self, number: int) -> None:
+        super().__init__(number)
+        self.number = number
+
+
+def _end_by_exception() -> None:
+    """Let SIGTERM and SIGHUP raise, where the interpreter knows signals."""
+    try:
+        import signal
+    except ImportError:
+        return
+
+    def end(number: int, frame: object) -> None:
+        raise Terminated(number)
+
+    for name in ("SIGTERM", "SIGHUP"):
+        number = getattr(signal, name, None)
+        if number is not None and signal.getsignal(number) == signal.SIG_DFL:  # nohup's SIG_IGN stays
+            signal.signal(number, end)
 
 
 def _run(argv: list[str]) -> int:
@@ -59,7 +93,9 @@ def _run(argv: list[str]) -> int:
     try:
         return int(args.run(args))
     except UsageError as error:
-        print(printable("vqfref: %s" % error), file=sys.stderr)
+        from vqfref.cli.output import say
+
+        say("vqfref: %s" % error)
         return USAGE
     except VqfrefError as error:
         from vqfref.cli.output import report_error

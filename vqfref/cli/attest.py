@@ -47,9 +47,18 @@ def add_evidence(action: argparse.ArgumentParser) -> None:
     action.add_argument("--output", required=True, metavar="FILE", help="the output text, byte for byte")
 
 
-def read(path: str) -> bytes:
+MAX_EVIDENCE = 1 << 28  # bytes of a request or an output
+
+
+def read(path: str, limit: int = MAX_EVIDENCE) -> bytes:
+    """The bytes of a file, at most `limit` and one more."""
+    from vqfref.errors import LimitError
+
     with open(path, "rb") as file:
-        return file.read()
+        data = file.read(limit + 1)
+    if len(data) > limit:
+        raise LimitError("attest.size.limit", "more than %d bytes" % limit, path=path)
+    return data
 
 
 def run_verify(args: argparse.Namespace) -> int:
@@ -59,7 +68,7 @@ def run_verify(args: argparse.Namespace) -> int:
     pub = secrets.public_key(args)
     if pub is None:
         raise UsageError("usage.public.missing", "a public key is needed: --pub F, or $%s" % secrets.ENV_PUBLIC)
-    result = attest.verify(read(args.file), read(args.request), read(args.output), pub, args.file)
+    result = attest.verify(read(args.file, attest.MAX_RECORD), read(args.request), read(args.output), pub, args.file)
     lines = ["%s: %s (%s)" % step for step in result.steps] + [str(f) for f in result.findings]
     steps = [step._asdict() for step in result.steps]
     return finish(args, "attest", result.ok, result.findings, {"steps": steps}, lines)

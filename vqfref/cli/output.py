@@ -60,13 +60,21 @@ def finish(
     return 0 if ok else 1
 
 
+def say(text: str) -> None:
+    """A line on standard error, safe for a terminal; lost where standard error is closed or full."""
+    try:
+        print(printable(text), file=sys.stderr, flush=True)
+    except (OSError, ValueError):
+        pass
+
+
 def report_error(args: argparse.Namespace, error: VqfrefError) -> None:
     """An error that ended a verb: the JSON object with it as the only finding, or its line on stderr."""
     finding = Finding.from_error(error)
     if getattr(args, "json", False):
         finish(args, None, False, [finding], {})
     else:
-        print(printable("%s: %s" % (error.path or getattr(args, "file", args.verb), finding)), file=sys.stderr)
+        say("%s: %s" % (error.path or getattr(args, "file", args.verb), finding))
 
 
 def table(rows: Iterable[Iterable[object]], right: str = "") -> list[str]:

@@ -302,13 +302,15 @@ def dump_lines(
             row = piece[k : k + 16]
             touching = [f for f in touching if f[0] + f[1] > at]
             while waiting and waiting[-1][0] < at + len(row):
-                touching.append(waiting.pop())
+                f = waiting.pop()
+                if len(touching) < MARGIN:
+                    touching.append(f)
             if row == last and not every and len(row) == 16:
                 if not starred:
                     yield "*"
                 starred = True
             else:
-                margin = " ".join([name if offset >= at else "…" + name for offset, _, name in touching[:MARGIN]])
+                margin = " ".join([name if offset >= at else "…" + name for offset, _, name in touching])
                 text = "%06x %s" % (at, " ".join(["%02x" % b for b in row]))
                 yield text + " " * max(56 - len(text), 2) + margin if margin else text
                 starred = False

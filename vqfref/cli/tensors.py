@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 
 from vqfref.cli import secrets
@@ -85,6 +86,8 @@ def run_cat(args: argparse.Namespace) -> int:
         else:
             pieces = stored_pieces(f, args) if args.form == "stored" else value_pieces(f, args)
         if args.out is not None:
+            if os.path.exists(args.out) and os.path.samefile(args.out, args.file):
+                raise UsageError("usage.out.policy", "OUT is the file itself: one tensor would replace all of it")
             with AtomicFile(args.out) as file:
                 for piece in pieces:
                     file.write(piece)
@@ -119,8 +122,9 @@ def stored_pieces(f: WeightFile, args: argparse.Namespace) -> Iterator[bytes]:
 
         if not isinstance(f, VqfFile):
             raise UsageError("usage.expert.policy", "--expert selects values: use --as f32, npy or text")
-        for offset, length in f.ranges(args.tensor, args.layer or 0, expert=args.expert):
-            yield from f.source.pieces(offset, offset + length)
+        for layer in range(f.geometry(args.tensor).layers) if args.layer is None else (args.layer,):
+            for offset, length in f.ranges(args.tensor, layer, expert=args.expert):
+                yield from f.source.pieces(offset, offset + length)
         return
     yield from f.chunks(args.tensor)
 
@@ -178,6 +182,8 @@ def text_lines(f: WeightFile, args: argparse.Namespace) -> Iterator[bytes]:
 
 # ---- hash
 
+MAX_LINE = 1 << 17  # characters in a line of a list of hashes
+
 
 def hasher(algo: str) -> Any:
     """A new hash object. SHA-256 needs hashlib, which some images lack; SM3 is always there."""
@@ -188,7 +194,7 @@ def hasher(algo: str) -> Any:
     try:
         import hashlib
     except ImportError:
-        raise UnsupportedError("usage.sha256.unsupported", "this Python has no hashlib: use --algo sm3") from None
+        raise UsageError("usage.sha256.unsupported", "this Python has no hashlib: use --algo sm3") from None
     return hashlib.sha256()
 
 
@@ -197,10 +203,15 @@ def tensor_hash(f: WeightFile, name: str, algo: str, form: str) -> str:
     from vqfref.quant.floats import f32_encode
 
     h = hasher(algo)
-    for piece in f.chunks(name) if form == "stored" else map(f32_encode, f.values(name)):
+    for piece in f.stored(name) if form == "stored" else map(f32_encode, f.values(name)):
         h.update(piece)
     digest: str = h.hexdigest()
     return digest
+
+
+def hashed(f: WeightFile, form: str) -> list[str]:
+    """The names that are hashed: of a UQFF folder, stored, every entry of its shards, so that no scale is left out."""
+    return f.stored_names() if form == "stored" else f.keys()
 
 
 def run_hash(args: argparse.Namespace) -> int:
@@ -208,7 +219,7 @@ def run_hash(args: argparse.Namespace) -> int:
         if args.check is not None:
             return check_hashes(f, args)
         hashes = {}
-        for name in f:
+        for name in hashed(f, args.form):
             hashes[name] = tensor_hash(f, name, args.algo, args.form)
             if not args.json:
                 print("%s  %s" % (hashes[name], printable(name)))
@@ -217,10 +228,15 @@ def run_hash(args: argparse.Namespace) -> int:
 
 def check_hashes(f: WeightFile, args: argparse.Namespace) -> int:
     """Compare with the lines of a list, as sha256sum -c does; a tensor of the file that no line names is named too."""
+    wanted = []
     with open(args.check, encoding="utf-8", errors="surrogateescape") as file:
-        wanted = [line.rstrip("\r\n").split("  ", 1) for line in file if line.strip()]
+        for line in iter(lambda: file.readline(MAX_LINE), ""):
+            if line.strip():
+                wanted.append(line.rstrip("\r\n").split("  ", 1))
+            if len(line) == MAX_LINE:
+                raise UsageError("usage.list.name", "%s: a line of more than %d characters" % (args.check, MAX_LINE))
     names: dict[str, list[str]] = {}  # several names may print alike: then their lines stand in the file's order
-    for name in f:
+    for name in hashed(f, args.form):
         names.setdefault(printable(name), []).append(name)
     listed = dict.fromkeys(names, 0)
     results: dict[str, str] = {}
@@ -268,6 +284,8 @@ def compare_tensor(a: WeightFile, b: WeightFile, name: str) -> dict[str, Any]:
         text = "shape %s against %s" % tuple("%s x %s x %s" % (t.layers, t.experts, list(t.shape)) for t in (ta, tb))
         return {"name": name, "result": "shape", "text": text}
     plain = not (a.metadata().get("encrypted") or b.metadata().get("encrypted"))
+    # a layer of UQFF may have scales beside its payload
+    plain = plain and ("uqff" not in (a.format, b.format) or ta.encoding in ("plain", "gguf", "unquant"))
     if plain and (ta.encoding, ta.dtype, ta.nbytes) == (tb.encoding, tb.dtype, tb.nbytes):
         if all(x == y for x, y in zip(a.chunks(name), b.chunks(name))):
             return {"name": name, "result": "same", "text": ""}

@@ -154,7 +154,9 @@ def run_verify(args: argparse.Namespace) -> int:
     findings = audit(args.file) if all_selected else [f for g in groups for f in audit(args.file, g.files)]
     findings = [f for f in findings if not (args.allow_newer_minor and f.code == "uqff.v6.version")]
     for f in findings:
-        if f.code == "uqff.e1.name" or (args.strict and f.code == "uqff.r8.json"):
+        name = f.field or ""
+        seen = f.code == "uqff.e1.name" and ("." not in name or ".weight." in name)  # by checks 11 and 14
+        if seen or (args.strict and f.code == "uqff.r8.json"):
             f.severity = "error"
     ok = verdict.ok and not any(f.severity == "error" for f in findings)
     lines = ["%s: %s" % ("OK" if ok else "FAIL", args.file), *summary(verdict.report)]

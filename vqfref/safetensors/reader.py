@@ -149,9 +149,11 @@ def _entry(name: str, raw: Any) -> Entry:
     if begin > end:
         raise fault("st.offsets.bounds", "data_offsets %d … %d run backwards" % (begin, end))
     bits = DTYPES[dtype]
+    beyond = False
     for n in shape:
         bits *= n
-    if bits >= 1 << 67:
+        beyond = beyond or bits >= 1 << 67  # also on the way to a 0, as a checked product sees it
+    if beyond:
         raise fault("st.entry.shape", "%s of %s has 2^64 bytes or more" % (dtype, shape))
     if bits % 8:
         raise fault("st.entry.shape", "%s of %s is not a whole number of bytes" % (dtype, shape))
@@ -200,21 +202,52 @@ def load_header(source: Source) -> Header:
     return parse_header(source.read_at(8, length), source.size)
 
 
+def last_wins(text: bytes) -> Any:
+    """A header with a key twice as the safetensors library takes it: the last one counts. None where the text has other
+    faults, or where this image has no json."""
+
+    def refuse(word: str) -> None:
+        raise ValueError(word)
+
+    def number(literal: str) -> int | float:
+        if len(literal) > 40:  # int() of very many digits takes its time
+            raise ValueError(literal)
+        return int(literal) if literal.isdigit() else float(literal)
+
+    try:
+        import json
+
+        return json.loads(text.decode("utf-8"), parse_int=number, parse_float=number, parse_constant=refuse)
+    except (ImportError, ValueError, RecursionError):
+        return None
+
+
 def audit_container(source: Source, found: Findings) -> Header | None:
     """All faults of a file's container as findings; the Header where there are none that hide it."""
+    duplicate: FormatError | LimitError | None = None
     try:
         length = header_length(source.read_at(0, min(8, source.size)), source.size)
         text = source.read_at(8, length)
         check_density(text)
         value = strictjson.loads(text, offset=8)
     except (FormatError, LimitError) as error:
-        found.add_error(error)
-        return None
+        if error.code != "json.key.duplicate":
+            found.add_error(
+                error, "refuses" if error.code == "st.length.limit" else None
+            )  # the library has this limit too
+            return None
+        value = last_wins(text)
+        if value is None:
+            found.add_error(error, "unknown")
+            return None
+        duplicate = error
     entries: dict[str, Entry] = {}
     errors = list(header_faults(value, 8 + length, source.size - 8 - length, entries))
+    if duplicate is not None:
+        found.add_error(duplicate, "accepts")
     for fault in errors:
         found.add_error(fault)
-    if errors:
+    if errors or duplicate is not None:
         return None
     if not text.startswith(b"{"):
         found.add(

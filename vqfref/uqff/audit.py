@@ -75,15 +75,26 @@ def audit_group(folder: str, group: Any, report: Report | None, available: Seque
             return
         audit_set(shards, found)
         layers, others = collect_layers(shards)
+        forbidden = set()  # entries that an error is about
         for layer in layers.values():
             for fault in families.faults(layer):
                 e = fault.error
+                if fault.severity == "error":
+                    forbidden.add(e.field)
                 found.add(fault.severity, e.code, e.message, e.offset, e.field, fault.engine, e.path)
         for t in others:
             found.add("warning", "uqff.e1.name", "an entry of no layer: the engine ignores it",
                       t.offset, t.name, "accepts", t.file.path)  # fmt: skip
+        for shard in shards:
+            for entry in shard.header.entries.values():
+                if entry.dtype not in WRITABLE and entry.name not in VERSION_NAMES and entry.name not in forbidden:
+                    found.add("warning", "uqff.e2.dtype", "%s: the engine's writer can't make it" % entry.dtype,
+                              shard.header.data_start + entry.begin, entry.name, "unknown", shard.path)  # fmt: skip
         if group.output is not None and report is not None:
             audit_claims(group, report, layers, shards, found)
+            audit_absent(folder, group, layers, available, found)
+        elif group.output is None:
+            audit_gap(group, shards, available, found)
     finally:
         for shard in shards:
             shard.close()
@@ -98,13 +109,7 @@ def audit_file(folder: str, name: str, found: Findings) -> SafetensorsFile | Non
     for f in inner.sorted():
         error = container_error(FormatError(f.code, f.message, offset=f.offset, field=f.field, path=path))
         found.add(f.severity, error.code, f.message, f.offset, f.field, f.engine, path)
-    if header is None:
-        return None
-    for entry in header.entries.values():
-        if entry.dtype not in WRITABLE and name != RESIDUAL_NAME:
-            found.add("warning", "uqff.e2.dtype", "%s: the engine's writer can't make it" % entry.dtype,
-                      header.data_start + entry.begin, entry.name, "unknown", path)  # fmt: skip
-    return open_shard(folder, name, "pread")
+    return open_shard(folder, name, "pread") if header is not None else None
 
 
 def audit_set(shards: list[SafetensorsFile], found: Findings) -> None:
@@ -193,6 +198,42 @@ def audit_claims(
     if output.layer_details:
         for module in sorted(set(stored) - {d.module for d in output.layer_details}):
             wrong("no details of %s" % module, "layer_details")
+
+
+def audit_absent(folder: str, group: Any, layers: dict[str, Any], available: Sequence[str], found: Findings) -> None:
+    """N2: a module of the report that neither the shards nor the weight files have. Whether the model wants it, only the
+    engine knows."""
+    output = group.output
+    absent = [d.module for d in output.layer_details if d.module not in layers] if output.layers > len(layers) else []
+    dense = dense_names(folder, available) if absent else None
+    for module in absent:
+        if dense is not None and module + ".weight" not in dense:
+            found.add("error", "uqff.n2.missing", "neither the shards nor the weight files have %s.weight: a model that "
+                      "wants the layer can't be loaded" % module, None, module, "unknown")  # fmt: skip
+
+
+def audit_gap(group: Any, shards: list[SafetensorsFile], available: Sequence[str], found: Findings) -> None:
+    """N2: layers in shards behind a gap, which the loader never opens (10.2)."""
+    loaded = naming.expand(group.files[0], available)
+    for shard in shards:
+        name = os.path.basename(shard.path or "")
+        if name not in loaded and any(n.endswith(".weight") for n in shard.header.entries):
+            found.add("error", "uqff.n2.missing", "its layers are missing for the engine, which loads shards up to the first "
+                      "index that is not there: %s" % ", ".join(loaded), None, name, "refuses", shard.path)  # fmt: skip
+
+
+def dense_names(folder: str, available: Sequence[str]) -> set[str] | None:
+    """The tensors of the residual, or of the weight files in its place; None where they can't be read."""
+    names: set[str] = set()
+    try:
+        files = [RESIDUAL_NAME] if RESIDUAL_NAME in available else model_files(folder)[0]
+        for name in files:
+            file = open_shard(folder, name, "pread")
+            names.update(file.header.entries)
+            file.close()
+    except (OSError, VqfrefError):
+        return None
+    return names
 
 
 def audit_folder(folder: str, available: Sequence[str], found: Findings) -> None:

@@ -65,6 +65,8 @@ FP8_DTYPES = range(14)  # 6.4: codes of the element type
 AFQ_BITS, AFQ_GROUPS = (2, 3, 4, 6, 8), (32, 64, 128)
 HQQ_BITS = (8, 4, 3, 2, 1)
 
+MAX_METADATA = 4096  # bytes of an entry that the metadata commands read (15)
+
 Fault = namedtuple("Fault", "error severity engine")
 Fault.__doc__ = "Something wrong with a layer: a VqfrefError, its severity, and the engine's verdict, as in a Finding."
 
@@ -110,8 +112,9 @@ class Layer:
         return int.from_bytes(self.read(suffix), "little")
 
     def numbers(self, suffix: str) -> tuple[int, ...]:
-        """The values of a rank-1 U32 entry, which has been checked."""
+        """The values of a rank-1 U32 entry, which has been checked; of one beyond MAX_METADATA the first few."""
         data = self.read(suffix)
+        data = data if len(data) <= MAX_METADATA else data[:32]
         return struct.unpack("<%dI" % (len(data) // 4), data)
 
     def path(self, suffix: str = "") -> str | None:
@@ -167,7 +170,7 @@ class Layer:
             bits = self.entry(".bits")
             n = self.number(".bits") if bits and matches(bits, "S(U8)") else 0
             name: str = FAMILIES[tag].name
-            return "%s%d" % (name, n) if n in (AFQ_BITS if tag == AFQ else HQQ_BITS) else name
+            return "%s%d" % (name, n) if n in AFQ_BITS or (tag == HQQ and n) else name
         family = self.family
         return family.name if family else "unknown"
 
@@ -263,21 +266,22 @@ class _Judge:
         layer, family = self.layer, self.layer.family
         for suffix, rule in family.suffixes.items():
             entry = layer.entry(suffix)
+            unread = suffix == ".num_blocks"  # the engine never looks at it
+            engine = "accepts" if unread else "refuses"
             if entry is None:
-                self.stop = True
-                code, engine = MISSING[family.tag], "refuses"
-                if suffix == ".num_blocks":
-                    code, engine = "uqff.q3.missing", "accepts"
+                self.stop = self.stop or not unread
+                code = "uqff.q3.missing" if unread else MISSING[family.tag]
                 yield self.fault(code, "%s.weight%s is missing" % (layer.key, suffix), suffix, engine=engine)
             elif suffix and not matches(entry, rule):
-                self.stop = True
+                self.stop = self.stop or not unread
                 wanted = {"V": "a rank-1 U32"}.get(rule, "a %s scalar" % rule[2:-1])
                 yield self.fault("uqff.t1.dtype", "%s of shape %s, expected %s" % (entry.dtype, list(entry.shape), wanted),
-                                 suffix)  # fmt: skip
+                                 suffix, engine=engine)  # fmt: skip
         for suffix in layer.tensors:
             if suffix in family.suffixes:
                 continue
             if family.tag == UNQUANT and suffix in (".dtype", ".shape"):
+                self.stop = True  # its payload is that of another family
                 yield self.fault("uqff.u1.layout", "tag 1 (Unquant) on a layer that has %s: the engine would take its "
                                  "blocks for values" % suffix, suffix, engine="accepts")  # fmt: skip
             else:
@@ -294,9 +298,11 @@ class _Judge:
 
     def dims(self, shape: tuple[int, ...], suffix: str = "") -> Iterator[Fault]:
         """G8: one to three dimensions, none of them 0."""
-        if not 1 <= len(shape) <= 3 or 0 in shape:
+        rank = self.layer.rank if suffix else len(shape)
+        if not 1 <= rank <= 3 or 0 in shape:
             self.stop = True
-            yield self.fault("uqff.g8.shape", "shape %s, expected one to three dimensions, none of them 0" % list(shape),
+            shown = "%s%s" % (list(shape), " … of %d" % rank if rank > len(shape) else "")
+            yield self.fault("uqff.g8.shape", "shape %s, expected one to three dimensions, none of them 0" % shown,
                              suffix, engine="accepts")  # fmt: skip
 
     def flat(self) -> Iterator[Fault]:
@@ -455,6 +461,7 @@ class _Judge:
             return
         w, s, b = weight.shape, scales.shape, biases.shape
         if s != b or len(w) != len(s) or not w or w[:-1] != s[:-1] or w[-1] * 32 != bits * group * s[-1]:
+            self.stop = True
             yield self.fault("uqff.a4.shape", "weight %s, scales %s, biases %s don't fit %d bits in groups of %d: the engine "
                              "fails at the first matmul" % (list(w), list(s), list(b), bits, group), "",
                              engine="accepts")  # fmt: skip
@@ -469,11 +476,12 @@ class _Judge:
         if self.stop:
             return
         yield from self.flat()
-        length, stated = self.payload_bytes(), layer.number(".num_blocks")
+        length, entry = self.payload_bytes(), layer.entry(".num_blocks")
         if length % 33:
             yield self.fault("uqff.q1.shape", "%d bytes are not a multiple of the block of 33" % length)
             return
         blocks = -(-product(shape) // 32)
+        stated = layer.number(".num_blocks") if entry and matches(entry, "S(U32)") else blocks
         if not blocks == length // 33 == stated:
             yield self.fault("uqff.q3.shape", "shape %s takes %d blocks, the payload has %d, num_blocks says %d"
                              % (list(shape), blocks, length // 33, stated), ".num_blocks", engine="accepts")  # fmt: skip
@@ -484,6 +492,7 @@ class _Judge:
             yield from self.payload(("U8",), suffix)
         w, s = layer.tensors[""].entry.shape, layer.tensors[".scales"].entry.shape
         if len(w) != len(s) or not w or w[:-1] != s[:-1] or w[-1] % 16 or w[-1] // 16 != s[-1]:
+            self.stop = True
             yield self.fault("uqff.k1.shape", "scales of shape %s, expected %s for a weight of %s"
                              % (list(s), [*w[:-1], w[-1] * 2 // 32] if w else "rank 2 or 3", list(w)), ".scales")  # fmt: skip
             return
@@ -502,7 +511,7 @@ class _Judge:
         problems = []
         if tuple(entry.shape) != shape[:-1]:
             problems.append(("uqff.b1.shape", "bias of shape %s, expected %s" % (list(entry.shape), list(shape[:-1]))))
-        if entry.dtype not in (*FLOATS, "F64", "F8_E4M3"):
+        if entry.dtype not in (*FLOATS, "F64", "F8_E4M3", "F8_E5M2"):
             problems.append(("uqff.b1.dtype", "bias of %s, expected floats" % entry.dtype))
         for code, message in problems:
             error = FormatError(code, message + "; the engine fails at run time", field=layer.bias.name,

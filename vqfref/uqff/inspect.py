@@ -11,6 +11,8 @@ import os
 from vqfref.errors import printable
 from vqfref.uqff.scan import DENSE
 
+MAX_LEVELS = 32  # of the tree; what a name has beyond stays in one piece
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any, Iterator, Sequence
@@ -55,7 +57,7 @@ def build(s: Scan) -> Node:
     """The tree of one group."""
     root = Node()
     for name, t in s.merged.items():
-        parts = name.split(".")
+        parts = name.split(".", MAX_LEVELS)
         key = name[: -len(".weight")] if name.endswith(".weight") else name.rpartition(".weight.")[0]
         if name.endswith(".weight") and key in s.layers and len(s.layers[key].tensors) > 1:
             parts.append("data")
@@ -82,7 +84,8 @@ def natural(text: str) -> tuple[Any, ...]:
             digits += c
             continue
         if digits:
-            parts.append((0, int(digits), ""))
+            significant = digits.lstrip("0")
+            parts.append((0, len(significant), significant))  # by value, without int() and its limit of digits
             digits = ""
         parts.append((1, 0, c))
     return tuple(parts)
@@ -94,7 +97,7 @@ def lines_of(node: Node, depth: int) -> Iterator[str]:
         child = node.children[name]
         indent = "  " * depth
         labels = "".join(" [%s]" % label for label in child.labels)
-        if child.tensor is not None and not child.children:
+        if child.tensor is not None:
             e = child.tensor.entry
             yield "%s%s  %s %s %s%s" % (
                 indent,
@@ -104,6 +107,7 @@ def lines_of(node: Node, depth: int) -> Iterator[str]:
                 size_text(e.end - e.begin),
                 labels,
             )
+        if not child.children:
             continue
         tensors = list(child.tensors())
         total = sum(t.entry.end - t.entry.begin for t in tensors)

@@ -44,15 +44,19 @@ Group.__doc__ = """Shards that belong together: the group's name, its file names
 report, or None for files that no report claims."""
 
 
-def is_unsigned(text: str) -> bool:
-    """Does a text parse as an unsigned 64-bit integer? An optional +, then ASCII digits."""
+def unsigned(text: str) -> int | None:
+    """The value of an unsigned 64-bit integer: an optional +, then ASCII digits; None for any other text."""
     digits = text[1:] if text.startswith("+") else text
-    return (
-        bool(digits)
-        and not set(digits) - set("0123456789")
-        and int(digits[-30:]) < 1 << 64
-        and (len(digits.lstrip("0")) <= 20)
-    )
+    significant = digits.lstrip("0")
+    if not digits or set(digits) - set("0123456789") or len(significant) > 20:
+        return None  # int() itself refuses thousands of digits, zeros among them
+    value = int(significant or "0")
+    return value if value < 1 << 64 else None
+
+
+def is_unsigned(text: str) -> bool:
+    """Does a text parse as an unsigned 64-bit integer?"""
+    return unsigned(text) is not None
 
 
 def parse_shard(name: str) -> tuple[str, int] | None:
@@ -64,8 +68,9 @@ def parse_shard(name: str) -> tuple[str, int] | None:
     stem = name.rpartition(".")[0]
     if not stem:  # no extension, or a name that begins with its only dot
         stem = name
-    prefix, dash, index = stem.rpartition("-")
-    return (prefix, int(index)) if dash and is_unsigned(index) else None
+    prefix, dash, text = stem.rpartition("-")
+    index = unsigned(text)
+    return (prefix, index) if dash and index is not None else None
 
 
 def group_key(name: str) -> tuple[str, int | None]:
@@ -73,20 +78,19 @@ def group_key(name: str) -> tuple[str, int | None]:
     stem = name[: -len(EXTENSION)] if name.endswith(EXTENSION) else name
     prefix, dash, index = stem.rpartition("-")
     if dash and not set(index) - set("0123456789"):
-        return prefix, int(index) if is_unsigned(index) else None
+        return prefix, unsigned(index)
     return stem, None
 
 
 def expand(item: str, available: Iterable[str]) -> list[str]:
-    """All shards of a file's set (10.2): `<prefix>-0` and on while they are there, up to the first gap."""
+    """All shards of a file's set (10.2): `<prefix>-0.uqff` and on while they are there, up to the first gap."""
     names = set(available)
     parsed = parse_shard(item)
     if parsed is None:
         return [item]
-    extension = item[len(item.rpartition(".")[0]) :] if item.rpartition(".")[0] else ""
     found: list[str] = []
-    while "%s-%d%s" % (parsed[0], len(found), extension) in names:
-        found.append("%s-%d%s" % (parsed[0], len(found), extension))
+    while "%s-%d%s" % (parsed[0], len(found), EXTENSION) in names:
+        found.append("%s-%d%s" % (parsed[0], len(found), EXTENSION))
     return found or [item]
 
 

@@ -204,6 +204,20 @@ class UqffFile(WeightFile):
             self._entries = {n: Tensor(n, f, e) for f in self.shards for n, e in f.header.entries.items()}
         return self._entries
 
+    def stored_names(self) -> list[str]:
+        """The entries of the shards by their full names, then what the residual adds."""
+        residual = self.residual.header.entries if self.residual else ()
+        return [*self.entries(), *(name for name in residual if name not in self.entries())]
+
+    def stored(self, name: str, size: int = 1 << 20) -> Iterator[bytes]:
+        """The bytes of one of `stored_names`, in pieces."""
+        t = self.entries().get(name)
+        if t is not None:
+            return t.file.chunks(name, size)
+        if self.residual is None or name not in self.residual.header.entries:
+            raise self.not_found(name)
+        return self.residual.chunks(name, size)
+
     def metadata(self) -> dict[str, Any]:
         texts: dict[str, str] = {}
         for f in self.shards:

@@ -47,7 +47,7 @@ def parse(data: bytes, path: str | None = None) -> Report:
         if by.get(name) is not None:
             generated_by[name] = read.text(by, name)
     return Report(
-        read.count(root, "schema"), generated_by, read.text(root, "base_model", True), read.text(root, "repo_id", True),
+        read.count(root, "schema", 32), generated_by, read.text(root, "base_model", True), read.text(root, "repo_id", True),
         read.text(root, "uqff_version"), [read.output(o) for o in read.items(root, "outputs")],
     )  # fmt: skip
 
@@ -77,10 +77,10 @@ class _Reader:
             raise self.fault(name, "expected text")
         return value
 
-    def count(self, where: dict[str, Any], name: str) -> int:
+    def count(self, where: dict[str, Any], name: str, bits: int = 64) -> int:
         value = self.need(where, name)
-        if type(value) is not int or value < 0:
-            raise self.fault(name, "expected an unsigned integer")
+        if type(value) is not int or not 0 <= value < 1 << bits:
+            raise self.fault(name, "expected an unsigned integer of %d bits" % bits)
         return value
 
     def items(self, where: dict[str, Any], name: str, optional: bool = False) -> list[Any]:
@@ -91,7 +91,7 @@ class _Reader:
 
     def shape(self, where: dict[str, Any]) -> list[int]:
         values = self.items(where, "shape")
-        if not all(type(v) is int and v >= 0 for v in values):
+        if not all(type(v) is int and 0 <= v < 1 << 64 for v in values):
             raise self.fault("shape", "expected unsigned integers")
         return values
 

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
     from vqfref.safetensors.reader import SafetensorsFile
 
+LOADER_ONLY = " (the engine's verify accepts this, its loader refuses)"  # 15.1: of the tiling, C5
 DENSE = ("unquant", "f32", "f16", "bf16")  # labels that count as a fallback
 
 Scan = namedtuple("Scan", "group shards merged duplicates layers labels shapes")
@@ -148,7 +149,8 @@ def verify(
             try:
                 scans.append(scan(folder, group))
             except VqfrefError as error:
-                run.errors.append("%s: %s: %s" % (group.name, error.path, error))
+                mark = LOADER_ONLY if error.code.startswith("uqff.c5.") else ""
+                run.errors.append("%s: %s: %s%s" % (group.name, error.path, error, mark))
                 continue
             run.group(scans[-1])
         scanned = scan_report(scans, "mistralrs uqff verify")
@@ -221,11 +223,11 @@ class _Verify:
         if text is None:
             self.errors.append("%s: no version entries and no uqff.version" % s.group.name)
             return None
-        parts = text.split(".")
-        if len(parts) != 3 or not all(naming.is_unsigned(p) for p in parts):
-            self.errors.append("%s: malformed uqff.version %r" % (s.group.name, text))
+        numbers_in_text = [n for n in map(naming.unsigned, text.split(".")) if n is not None]
+        if len(numbers_in_text) != 3 or text.count(".") != 2:
+            self.errors.append("%s: malformed uqff.version %.60r" % (s.group.name, text))
             return None
-        return tuple(map(int, parts))
+        return tuple(numbers_in_text)
 
     def indexes(self, s: Scan) -> None:
         """Check 10: shard indexes without a gap, for groups that no report defines."""
@@ -245,7 +247,7 @@ class _Verify:
         for file in s.shards:
             plain = [n for n in file.header.entries if n not in VERSION_NAMES and "." not in n]
             if plain:
-                plain.sort(key=lambda n: (0, int(n), n) if naming.is_unsigned(n) else (1, 0, n))
+                plain.sort(key=lambda n: (naming.unsigned(n) is None, naming.unsigned(n) or 0, n))
                 self.errors.append("%s: %s: %d names without a namespace (%s): old format"
                                    % (s.group.name, file.path, len(plain), ", ".join(plain[:3])))  # fmt: skip
 
@@ -271,7 +273,7 @@ class _Verify:
         shape = layer.entry(".shape")
         if shape is not None:
             values = layer.numbers(".shape") if matches(shape, "V") else ()
-            if not values or 0 in values:
+            if not values or 0 in values or len(values) < shape.shape[0]:
                 self.errors.append("%s: %s: invalid shape payload" % (g, key))
 
     def fallbacks(self, s: Scan) -> None:

@@ -7,7 +7,7 @@ same. Of the data it reads the padding, and the matrices only as far as the firs
 
 from __future__ import annotations
 
-from vqfref.errors import FormatError, LimitError, VqfrefError
+from vqfref.errors import FormatError, LimitError, UsageError, VqfrefError
 from vqfref.findings import Findings
 from vqfref.vqf import structs
 from vqfref.vqf.geometry import Geometry, layout_flags, q4_gate, q8_gate, tag_length, tensors
@@ -46,6 +46,8 @@ def audit(source: Source, *, q8_tile: int = 0) -> list[Finding]:
         head = _audit_gates(source, found)
         if head is not None:
             _Audit(source, head, found, q8_tile).run()
+    except UsageError:  # the caller's fault, such as a source that was closed
+        raise
     except VqfrefError as error:
         found.add_error(error)
     return found.sorted()

@@ -15,6 +15,9 @@ if TYPE_CHECKING:
     from vqfref.source import Source
 
 
+MAX_EXPLAINED = 4096  # directory entries; real files have some fifty
+
+
 def guess_layout(data: bytes, size: int) -> tuple[Layout, str]:
     """The header layout that explains these bytes best, and why; `data` is the first 448 bytes or what there is."""
     if len(data) >= 8 and int.from_bytes(data[4:8], "little") == structs.VERSION_OBSOLETE:
@@ -82,14 +85,18 @@ def header_rows(source: Source, directory: bool = False) -> tuple[str, list[Fiel
     if directory:
         n_tensors = layout.unpack(data.ljust(layout.size, b"\0")).n_tensors
         start = DIR_OFFSET_V1 if layout is HEADER_V1 else DIR_OFFSET
-        for i in range(min(n_tensors, max(0, source.size - start) // TENSOR.size)):
+        there = min(n_tensors, max(0, source.size - start) // TENSOR.size)
+        for i in range(min(there, MAX_EXPLAINED)):
             at = start + TENSOR.size * i
             rows += explain_fields(TENSOR, source.read_at(at, TENSOR.size), at, "entry[%d]." % i)
+        if there > MAX_EXPLAINED:
+            at = start + TENSOR.size * MAX_EXPLAINED
+            why += "; %d more entries from 0x%x on are not shown" % (there - MAX_EXPLAINED, at)
     return "%s: %s" % (layout.name, why), rows
 
 
 def file_fields(source: Source) -> tuple[list[tuple[int, int, str]], int]:
-    """(offset, size, name) of everything that has a name in a file, and where its data starts; for hexdump's margin.
+    """(offset, size, name) of all that has a name in a file, and where its directory's page ends; for hexdump.
 
     A file that can't be opened has the fields of its header alone.
     """
@@ -103,11 +110,13 @@ def file_fields(source: Source) -> tuple[list[tuple[int, int, str]], int]:
     except VqfrefError:
         return fields, DIR_OFFSET_V1 if layout is HEADER_V1 else DIR_OFFSET
     for e in entries:
-        if len(entries) > 4096:  # a hostile directory: one row an entry has to do
+        if len(entries) > MAX_EXPLAINED:  # a hostile directory: one row an entry has to do
             fields.append((entry_offset(e), TENSOR.size, e.name or str(e.index)))
         else:
             base = entry_offset(e)
             fields += [(base + f.offset, f.size, "%s.%s" % (e.name or e.index, f.name)) for f in TENSOR.fields]
-        fields.append((e.offset, e.nbytes, e.name))
+        if head.header.data_offset <= e.offset and e.offset + e.nbytes <= head.header.file_len:
+            fields.append((e.offset, e.nbytes, e.name))
     fields.append((head.header.file_len, head.tag_length, "tag"))
-    return fields, head.header.data_offset
+    end = DIR_OFFSET + TENSOR.size * len(entries)
+    return fields, min(head.header.data_offset, structs.align(end, structs.PAGE))

@@ -11,14 +11,15 @@ from __future__ import annotations
 
 from collections import namedtuple
 
-from vqfref.errors import FormatError, UsageError
+from vqfref.errors import FormatError, LimitError, UsageError
 from vqfref.vqf import structs
 from vqfref.vqf.structs import F16, F32, Q4_0, Q4_8X8L, Q8_0, QTYPES, align
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any, Iterator
+    from typing import Any, Iterable, Iterator
 
+MAX_RANGES = 1 << 18  # byte ranges in one answer; a real expert has some thousand
 LM_CHUNK = 16384  # rows of q8_lm and q4_lm that are quantized and tiled as one piece, section 8
 
 # Tile layouts, section 8: name -> rows in a tile. One tile holds the same block column of that many rows.
@@ -139,9 +140,20 @@ class Geometry:
         rows, cols: half-open bounds inside the layer's matrix, or inside the expert's where `expert` is given; None
         for all. A range covers whole blocks, or whole tiles where the rows lie in tiles (and of an x8 copy of tiled rows
         whole rows of tiles); neighbours are joined.
-        Raises UsageError for a layer, an expert, rows or cols that are not there.
+        Raises UsageError for a layer, an expert, rows or cols that are not there; LimitError for more ranges than a
+        list should hold.
         """
-        return _joined((band.offset, band.nbytes) for band in self.bands(layer, rows, cols, expert))
+        found: list[tuple[int, int]] = []
+        for band in self.bands(layer, rows, cols, expert):
+            start, length = band.offset, band.nbytes
+            if found and found[-1][0] + found[-1][1] >= start:
+                found[-1] = (found[-1][0], max(found[-1][1], start + length - found[-1][0]))
+            else:
+                found.append((start, length))
+            if len(found) > MAX_RANGES:
+                message = "more than %d byte ranges: take some rows at a time" % MAX_RANGES
+                raise LimitError("vqf.ranges.limit", message, field=self.name)
+        return found
 
     def bands(
         self,
@@ -176,8 +188,9 @@ class Geometry:
         height = TILE_ROWS[seg.layout]
         if seg.layout == LINEAR:
             # Whole rows follow one another; of part of a row, each row is a band of its own.
-            pieces = (
-                [(a * cols, b * cols)] if c1 - c0 == cols else [(r * cols + c0, r * cols + c1) for r in range(a, b)]
+            whole = c1 - c0 == cols
+            pieces: Iterable[tuple[int, int]] = (
+                [(a * cols, b * cols)] if whole else ((r * cols + c0, r * cols + c1) for r in range(a, b))
             )
             width = c1 - c0
             for start, stop in pieces:
@@ -187,11 +200,11 @@ class Geometry:
                 )
             return
         # A group is `height` rows; its tiles follow one another by columns. Whole groups follow one another too.
-        whole = c1 - c0 == cols or seg.layout == X8_OF_Q4_4X4  # in a copy of tiles, columns are not in their places
-        first, last = (0, cols // 32) if whole else (c0 // 32, _ceil(c1, 32))
+        full = c1 - c0 == cols or seg.layout == X8_OF_Q4_4X4  # in a copy of tiles, columns are not in their places
+        first, last = (0, cols // 32) if full else (c0 // 32, _ceil(c1, 32))
         start, width = c0 - first * 32, (last - first) * 32
         groups = range(a // height, _ceil(b, height))
-        for g in [groups] if whole else [range(group, group + 1) for group in groups]:
+        for g in [groups] if full else (range(group, group + 1) for group in groups):
             top, bottom = max(a, g.start * height), min(b, g.stop * height)
             offset = (g.start * cols // 32 + first) * height * size
             yield Band(
@@ -242,16 +255,6 @@ def _bounds(what: str, bounds: tuple[int, int] | None, length: int) -> tuple[int
     if not 0 <= bounds[0] <= bounds[1] <= length:
         raise UsageError("usage.%s.range" % what, "%s %d:%d: there are %d" % (what, *bounds, length))
     return bounds
-
-
-def _joined(spans: Iterator[tuple[int, int]]) -> list[tuple[int, int]]:
-    out: list[tuple[int, int]] = []
-    for start, length in spans:
-        if out and out[-1][0] + out[-1][1] >= start:
-            out[-1] = (out[-1][0], max(out[-1][1], start + length - out[-1][0]))
-        else:
-            out.append((start, length))
-    return out
 
 
 # ---- section 6: names, order, geometry

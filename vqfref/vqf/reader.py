@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 MIN_SIZE = DIR_OFFSET + TENSOR.size  # header and one directory entry, gate 4
 MAX_TENSORS = 1 << 16  # real files have some fifty; the limit keeps a hostile file from costing seconds
 
+MAX_ROW = 1 << 21  # values in a row that is read with its neighbours in a tile
+
 POSITIVE = ("dim", "n_layers", "n_heads", "head_dim", "ffn_dim", "vocab_size")  # gate 5; same place in both forms
 
 Head = namedtuple("Head", "header layout size tag_length")
@@ -412,9 +414,25 @@ class VqfFile(WeightFile):
 
     def values(self, name: str) -> Iterator[array[float]]:
         geometry = self.geometry(name)
-        for layer in range(geometry.layers if geometry.nbytes else 0):
+        if not geometry.nbytes:
+            return
+        for layer in range(geometry.layers):
+            if not geometry.tiled and not geometry.pad_cols and not (geometry.experts and geometry.expert_axis):
+                yield from self._flat(name, geometry, layer)  # stored in the order of the values, whatever the width
+                continue
             for expert in range(geometry.experts) if geometry.experts else (None,):
                 yield from self._row_groups(name, geometry, layer, expert, None)
+
+    def _flat(self, name: str, geometry: Geometry, layer: int) -> Iterator[array[float]]:
+        """The values of one layer whose bytes are in their order, in pieces."""
+        info = QTYPES[geometry.qtype]
+        left = geometry.layer_elements
+        at = self._entry(name).offset + layer * geometry.layer_bytes
+        while left > 0:
+            n = min(left, max(VALUES_AT_ONCE // 32, 1) * 32)  # whole blocks
+            nbytes = -(-n // info.block_elements) * info.block_bytes
+            yield DECODERS[geometry.qtype](self.plain(at, nbytes))[:n]
+            at, left = at + nbytes, left - n
 
     def _row_groups(
         self, name: str, geometry: Geometry, layer: int, expert: int | None, rows: slice | None
@@ -424,6 +442,10 @@ class VqfFile(WeightFile):
         start, stop, stride = (rows or slice(None)).indices(height)
         if stride != 1:
             raise UsageError("usage.rows.range", "rows %r: the step must be 1" % (rows,), field=name)
+        if width > MAX_ROW:
+            raise LimitError(
+                "vqf.row.limit", "rows of %d values: read columns of them" % width, field=name, path=self.path
+            )
         step = max(8, VALUES_AT_ONCE // max(width, 1) // 8 * 8)
         for at in range(start, stop, step):
             values = array("f")

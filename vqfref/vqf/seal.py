@@ -113,6 +113,10 @@ def verify(
     if not required <= set(REQUIREMENTS):
         raise UsageError("usage.require.unsupported", "require %s: expected %s" % (
             ", ".join(sorted(required - set(REQUIREMENTS))), " or ".join(REQUIREMENTS)))  # fmt: skip
+    if user_ids is not None:
+        user_ids = [user_ids] if isinstance(user_ids, bytes) else list(user_ids)
+        if not all(isinstance(i, bytes) for i in user_ids):
+            raise UsageError("usage.userid.unsupported", "user ids must be bytes")
     trusted = sm2.public_key_from_bytes_checked(public_key) if public_key is not None else None
     run = _Verify(source, head, passphrase or None, trusted, user_ids, required)
     try:
@@ -161,8 +165,8 @@ class _Verify:
         elif self.signed:
             why = "needs the plaintext" if self.keys is None else "the tag failed, so the plaintext is unknown"
             self.skip("signature", why, required_code="vqf.signature.missing")
-        elif "signature" in self.required:
-            self.unsigned()
+        else:
+            self.no_signature()
         findings = self.found.sorted()
         ok = not any(f.severity == "error" for f in findings)
         return Verification(ok, ok and self.authenticated, self.steps, findings)
@@ -209,8 +213,7 @@ class _Verify:
 
     def signature_step(self, digest: bytes) -> None:
         if not self.signed:
-            if "signature" in self.required:
-                self.unsigned()
+            self.no_signature()
             return
         sig, layout = self.head.header.sig, self.head.layout
         name = sig.id[: sig.id_len] if sig.id_len <= 32 else None
@@ -243,7 +246,16 @@ class _Verify:
         self.authenticated = True
         self.steps.append(Step("signature", "ok", "SM2 by %s…, user id %r" % (sig.pub[:8].hex(), _text(name))))
 
-    def unsigned(self) -> None:
+    def no_signature(self) -> None:
+        """The file is not signed: an error where a signature is required, a word where a key was given for one."""
+        if "signature" not in self.required:
+            if self.trusted is not None:
+                why = "the file has none; the public key was not used"
+                self.found.add(
+                    "note", "vqf.pubkey.policy", "the file is not signed: the public key was not used", 8, "flags"
+                )
+                self.steps.append(Step("signature", "not checked", why))
+            return
         self.fail("signature", "vqf.signature.missing", "a signature is required, but the file has none", 8, "flags",
                   "not checked", "accepts")  # fmt: skip
 

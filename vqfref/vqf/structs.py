@@ -102,12 +102,12 @@ def lay_out(name: str, members: tuple[tuple[Any, str, str], ...], record: Any = 
         struct_align = max(struct_align, align)
     if offset % struct_align:
         raise AssertionError("%s needs padding at its end: declare it" % name)
-    return Layout(name, tuple(fields), offset, struct_align, record or _record(name, [f.name for f in fields]))
+    return Layout(name, tuple(fields), offset, struct_align, record or _record(name[3:], [f.name for f in fields]))
 
 
 def _record(name: str, fields: list[str], defaults: int = 0) -> Any:
     """A namedtuple whose last `defaults` fields are 0 unless given."""
-    return namedtuple(name, fields, defaults=(0,) * defaults)
+    return namedtuple(name, fields, defaults=(0,) * defaults, module=__name__)
 
 
 _ARCH_41 = (
@@ -177,6 +177,7 @@ SIG = lay_out(
         ("u32", "reserved", "zero"),
     ),
 )
+Sig = SIG.record
 
 
 def _header(name: str, arch: Layout, signed: bool) -> Layout:
