@@ -118,7 +118,7 @@ class Files(unittest.TestCase):
 def signing(form: int, target: bytes) -> Iterator[mock.Mock]:
     """While `sign` draws its number, the signature of a real file stands in for what it would make."""
     start = sig_at(form, "r")
-    with mock.patch.object(sm2, "sign", return_value=target[start : start + 64]) as sign:
+    with mock.patch.object(kernels, "sm2_sign", return_value=target[start : start + 64]) as sign:
         yield sign
 
 
@@ -364,7 +364,7 @@ class Signing(Files):
     def test_any_id_of_1_to_32_bytes_can_be_chosen(self) -> None:
         for user_id in (b"x", b"\xc3\xa9", b"i" * 32):
             target = bytes.fromhex(SIGNATURES[448, user_id])
-            with mock.patch.object(sm2, "sign", return_value=target) as sign:
+            with mock.patch.object(kernels, "sm2_sign", return_value=target) as sign:
                 data = self.reseal(kind(448, "plain"), signer=Signer(PRIVATE, user_id))
             sign.assert_called_once_with(PRIVATE, kind(448, "signed")[376:408], user_id)
             self.check(data, 448, user_id)

@@ -28,6 +28,13 @@ def message_of(size: int) -> tuple[bytes, bytes]:
     return case["in"]["msg"], case["out"]["digest"]
 
 
+try:
+    from vqfref.fast.sm3 import SM3 as Quick
+except ImportError:  # the folder was deleted
+    Quick = SM3
+OWN = (SM3, Quick)  # what may take the place of hashlib's
+
+
 class Sm3(Vectors):
     def test_the_vectors_hold(self) -> None:
         self.hold("sm3", lambda msg: {"digest": sm3(msg)})
@@ -206,7 +213,7 @@ class Choice(Vectors):
 
     def test_a_wrong_one_is_not_taken(self) -> None:
         new = self.hashlib_new(lambda name, data=b"", **_: hashlib.sha256(data))
-        self.assertIs(type(kernels.sm3_new(b"abc")), SM3)
+        self.assertIn(type(kernels.sm3_new(b"abc")), OWN)
         self.assertGreater(new.call_count, 0, "it was asked")
 
     def test_one_that_gives_too_few_or_too_many_bytes_is_not_taken(self) -> None:
@@ -214,16 +221,16 @@ class Choice(Vectors):
             wrong = mock.Mock()
             wrong.digest.return_value, wrong.hexdigest.return_value = digest, digest.hex()
             with mock.patch.object(kernels, "_new", None), mock.patch.object(hashlib, "new", return_value=wrong):
-                self.assertIs(type(kernels.sm3_new(b"abc")), SM3)
+                self.assertIn(type(kernels.sm3_new(b"abc")), OWN)
 
     def test_without_sm3_in_hashlib_the_plain_one_is_taken(self) -> None:
         new = self.hashlib_new(ValueError("unsupported hash type sm3"))
-        self.assertIs(type(kernels.sm3_new(b"abc")), SM3)
+        self.assertIn(type(kernels.sm3_new(b"abc")), OWN)
         self.assertGreater(new.call_count, 0, "it was asked")
 
     def test_without_hashlib_the_plain_one_is_taken(self) -> None:
         with mock.patch.dict(sys.modules, {"hashlib": None}):
-            self.assertIs(type(kernels.sm3_new(b"abc")), SM3)
+            self.assertIn(type(kernels.sm3_new(b"abc")), OWN)
 
     def test_vqfref_pure_1_never_asks_hashlib(self) -> None:
         os.environ["VQFREF_PURE"] = "1"

@@ -131,7 +131,7 @@ def verify(data: bytes, request: bytes, output: bytes, public_key: bytes, path: 
          "record %s…, fields and output give %s…" % (record["digest"][:16], computed.hex()[:16]), "attest.digest.tag",
          "digest")  # fmt: skip
     try:
-        sm2.check(trusted, computed, bytes.fromhex(record["signature"]), USER_ID)
+        kernels.sm2_check(trusted, computed, bytes.fromhex(record["signature"]), USER_ID)
         step("signature", True, "SM2 by %s…" % public_key.hex()[:16], "", None)
     except SignatureError as error:
         step("signature", False, error.message, "attest.sm2.signature", "signature")
@@ -155,7 +155,7 @@ def make(fields: dict[str, Any], request: bytes, output: bytes, d: int) -> dict[
         record[name] = value
     covered = digest(record, output)
     record["digest"] = covered.hex()
-    record["signature"] = sm2.sign(d, covered, USER_ID).hex()
+    record["signature"] = kernels.sm2_sign(d, covered, USER_ID).hex()
     order = ("schema", "algo", "ts", "model", "model_fp", "device", "user", "params", "prompt_tokens", "n_tokens",
              "finish", "body_sha", "digest", "signature")  # fmt: skip
     return {name: record[name] for name in order}

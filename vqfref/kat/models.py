@@ -11,7 +11,7 @@ from array import array
 
 from vqfref import strictjson
 from vqfref.errors import UsageError
-from vqfref.quant.floats import bf16_encode, f16_encode
+from vqfref.kernels import bf16_encode, f16_encode
 from vqfref.safetensors.writer import nbytes
 
 TYPE_CHECKING = False

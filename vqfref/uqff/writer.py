@@ -19,7 +19,7 @@ from vqfref.errors import FormatError, UnsupportedError, UsageError
 from vqfref.findings import Findings
 from vqfref.quant import ggml
 from vqfref.quant.afq import afq_encode
-from vqfref.quant.floats import bf16_decode, bf16_encode, f16_decode, f16_encode, f32_encode
+from vqfref.quant.floats import f32_encode
 from vqfref.quant.hqq import hqq_encode
 from vqfref.quant.minifloat import e4m3_encode, f8q8_encode, fp8_encode, mxfp4_encode
 from vqfref.safetensors.reader import open_folder
@@ -498,13 +498,15 @@ def layout_file(
 def as_working(values: array[float], dtype: str) -> array[float]:
     """Values rounded to the working dtype and widened again."""
     if dtype == "BF16":
-        return bf16_decode(bf16_encode(values))
-    return f16_decode(f16_encode(values)) if dtype == "F16" else values
+        return kernels.bf16_decode(kernels.bf16_encode(values))
+    return kernels.f16_decode(kernels.f16_encode(values)) if dtype == "F16" else values
 
 
 def encode_floats(values: array[float], dtype: str) -> bytes:
     """Values as stored in a dtype."""
-    return {"F32": f32_encode, "BF16": bf16_encode, "F16": f16_encode, "F8_E4M3": e4m3_encode}[dtype](values)
+    return {"F32": f32_encode, "BF16": kernels.bf16_encode, "F16": kernels.f16_encode, "F8_E4M3": e4m3_encode}[dtype](
+        values
+    )
 
 
 # ---- config.json: 12.6

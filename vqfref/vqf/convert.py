@@ -14,7 +14,7 @@ from collections import namedtuple
 from vqfref import kernels
 from vqfref.errors import FormatError, UsageError
 from vqfref.findings import Findings
-from vqfref.quant.floats import count_nonfinite, f16_encode_truncated, f32_encode
+from vqfref.quant.floats import count_nonfinite, f32_encode
 from vqfref.safetensors.reader import open_folder
 from vqfref.sink import AtomicFile
 from vqfref.source import Source
@@ -113,7 +113,7 @@ class Encoder:
         if qtype == structs.F32:
             return f32_encode(floats)
         if qtype == structs.F16:
-            return f16_encode_truncated(floats)
+            return kernels.f16_encode_truncated(floats)
         if qtype == structs.Q8_0:
             text = not geometry.name.startswith("v_")
             if text and self.flags & FLAG_Q8BUF_Q4:

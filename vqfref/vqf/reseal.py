@@ -211,8 +211,8 @@ def signature_block(signer: Signer, digest: bytes, form: int) -> bytes:
     user_id = USER_IDS[form] if signer.user_id is None else signer.user_id
     if not 0 < len(user_id) <= 32:
         raise UsageError("usage.userid.signature", "user id of %d bytes, expected 1 to 32" % len(user_id))
-    signature = sm2.sign(signer.d, digest, user_id)
-    pub = sm2.public_key_to_bytes(sm2.public_key(signer.d))
+    signature = kernels.sm2_sign(signer.d, digest, user_id)
+    pub = sm2.public_key_to_bytes(kernels.sm2_public_key(signer.d))
     return pub + signature + digest + user_id.ljust(32, b"\0") + len(user_id).to_bytes(4, "little") + bytes(4)
 
 

@@ -234,7 +234,7 @@ class _Verify:
     def check_signature(self, trusted: tuple[int, int], digest: bytes, name: bytes) -> None:
         sig, layout = self.head.header.sig, self.head.layout
         try:
-            sm2.check(trusted, digest, sig.r + sig.s, name)
+            kernels.sm2_check(trusted, digest, sig.r + sig.s, name)
         except SignatureError as error:
             self.fail("signature", "vqf.sm2.signature", "%s (user id %r)" % (error.message, _text(name)),
                       layout.offset_of("sig.r"), "sig.r")  # fmt: skip
