@@ -138,10 +138,17 @@ class Fnv(unittest.TestCase):
             for low in range(0, 256, 7):
                 self.equal(bytes(range(256)) * 64, 0x1234567890ABCD00 + low)
 
-    def test_all_0xff_and_data_chosen_against_the_lanes_with_as_many_rows_as_there_are(self) -> None:
-        """x = b = 255 gives the largest d, x = 0 with b = 255 the least: chosen byte by byte, both for whole columns."""
+    def test_all_0xff_data_in_as_many_rows_as_go_together(self) -> None:
         with mock.patch.object(fnv, "ROWS", ((0, 1 << 14),)):
             self.equal(b"\xff" * ((1 << 14) * fnv.MOST_ROWS))
+
+    def test_data_that_make_every_step_of_the_lowest_byte_large(self) -> None:
+        h, steady = OFFSET_BASIS, bytearray()
+        for x in (255, 0x80, 1, 254) * 4096:  # b is chosen so that l ^ b is x
+            steady.append(h & 255 ^ x)
+            h = (h ^ steady[-1]) * PRIME & (1 << 64) - 1
+        with mock.patch.object(fnv, "ROWS", ((0, 1 << 14),)):
+            self.assertEqual(fnv.fnv1a64(steady), h)
 
     def test_no_sum_overflows_its_lane(self) -> None:
         rows = fnv.MOST_ROWS

@@ -55,8 +55,9 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any, Callable
 
-FOLDERS = 2000
-REPORTS = 1000
+LONG = bool(os.environ.get("VQFREF_LONG"))  # CI sets it once, on one Python
+FOLDERS = 2000 if LONG else 500
+REPORTS = 1000 if LONG else 300
 SECONDS = 2.0
 MIB = 1 << 20
 
@@ -312,7 +313,7 @@ class Fuzz(FolderTest):
 
     def test_folders_of_the_fuzzer_meet_most_codes(self) -> None:
         codes = {f.code for seed in range(0, FOLDERS, 10) for f in audit(self.write(mutated(seed)))}
-        self.assertGreater(len({c for c in codes if c.startswith("uqff.")}), 35, sorted(codes))
+        self.assertGreater(len({c for c in codes if c.startswith("uqff.")}), 35 if LONG else 25, sorted(codes))
 
     def test_any_report_is_read_or_refused(self) -> None:
         read = 0

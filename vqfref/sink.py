@@ -10,11 +10,18 @@ from __future__ import annotations
 import os
 from contextlib import contextmanager
 
-from vqfref.errors import IntegrityError
+from vqfref.errors import IntegrityError, UsageError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any, Iterable, Iterator
+
+
+def keep_sources(out: str | os.PathLike[str], sources: Iterable[str]) -> None:
+    """Raises UsageError if a file that is read would be replaced by what is made of it."""
+    for source in sources:
+        if os.path.exists(out) and os.path.exists(source) and os.path.samefile(out, source):
+            raise UsageError("usage.out.policy", "OUT is a file that is read: name another", path=os.fspath(out))
 
 
 class AtomicFile:

@@ -40,9 +40,14 @@ def read_secret(path: str) -> bytes:
 
 
 def passphrase(path: str | None) -> bytes | None:
-    """From the file, else from the environment, else None."""
+    """From the file, else from the environment, else None. An empty file is an error, for it can't mean "none"."""
     if path is not None:
-        return read_secret(path)
+        secret = read_secret(path)
+        if not secret:
+            raise UsageError(
+                "usage.passphrase.key", "no passphrase in it: an empty one would mean no encryption", path=path
+            )
+        return secret
     return os.environb.get(ENV_PASSPHRASE.encode()) if hasattr(os, "environb") else None
 
 

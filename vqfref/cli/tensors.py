@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sys
 
 from vqfref.cli import secrets
@@ -76,7 +75,7 @@ def open_file(args: argparse.Namespace, path: str | None = None) -> WeightFile:
 
 
 def run_cat(args: argparse.Namespace) -> int:
-    from vqfref.sink import AtomicFile
+    from vqfref.sink import AtomicFile, keep_sources
 
     with open_file(args) as f:
         if args.form == "text":
@@ -86,8 +85,7 @@ def run_cat(args: argparse.Namespace) -> int:
         else:
             pieces = stored_pieces(f, args) if args.form == "stored" else value_pieces(f, args)
         if args.out is not None:
-            if os.path.exists(args.out) and os.path.samefile(args.out, args.file):
-                raise UsageError("usage.out.policy", "OUT is the file itself: one tensor would replace all of it")
+            keep_sources(args.out, [args.file])
             with AtomicFile(args.out) as file:
                 for piece in pieces:
                     file.write(piece)

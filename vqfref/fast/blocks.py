@@ -187,10 +187,11 @@ def _not_finite(peaks: array[float]) -> list[int]:
     return [] if all_finite(peaks) else [k for k, p in enumerate(peaks) if p - p != 0]
 
 
-def _pieces(values: array[float], encode: Callable[[array[float]], bytearray]) -> bytes:
-    out = io.BytesIO()
-    for at in range(0, len(values), AT_ONCE * BLOCK):
-        out.write(encode(values[at : at + AT_ONCE * BLOCK]))
+def _pieces(values: array[float], encode: Callable[[array[float]], bytearray], rest: int = 0) -> bytes:
+    """What `encode` makes of the values, all but the last `rest`, piece by piece."""
+    out, stop = io.BytesIO(), len(values) - rest
+    for at in range(0, stop, AT_ONCE * BLOCK):
+        out.write(encode(values[at : min(at + AT_ONCE * BLOCK, stop)]))
     return out.getvalue()
 
 
@@ -219,7 +220,7 @@ def g256_encode(values: Sequence[float], legacy: bool = False) -> bytes:
     """Q8_0 blocks of one layer whose scale is computed over 256 elements; zero bytes behind the last full group."""
     if not _is_fit(values, legacy) or len(values) < GROUP:
         return plain.g256_encode(values, legacy)
-    out = _pieces(values[: len(values) // GROUP * GROUP], _g256)
+    out = _pieces(values, _g256, len(values) % GROUP)
     return out.ljust(len(values) // BLOCK * Q8_0_BYTES, b"\0")
 
 

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import binascii
 import functools
+import io
 import struct
 import sys
 from array import array
@@ -122,8 +123,11 @@ def _piecewise(
     """`encode` takes a piece of the values, their number, and the integer of their 32-bit words."""
     if not isinstance(values, array) or values.typecode != "f" or len(values) < FEW:
         return plain_encode(values)
-    pieces = (values[at : at + AT_ONCE] for at in range(0, len(values), AT_ONCE))
-    return b"".join([encode(p, len(p), int.from_bytes(f32_encode(p), "little")) for p in pieces])
+    out = io.BytesIO()
+    for at in range(0, len(values), AT_ONCE):
+        piece = values[at : at + AT_ONCE]
+        out.write(encode(piece, len(piece), int.from_bytes(f32_encode(piece), "little")))
+    return out.getvalue()
 
 
 def _halves(words: int, n: int, low: int = 0) -> bytearray:

@@ -150,11 +150,12 @@ def _added(y: array[float], sums: array[int], d: Sequence[float]) -> array[float
 
 def _scales(d: array[float]) -> Callable[[float], Sequence[float]]:
     """A function of d_x: all d * d_x. Scales come again, so that there are fewer products than rows."""
-    different = list(dict.fromkeys(d.tolist()))
-    if not 1 < len(different) < len(d) // 2 or 0.0 in different or any(v != v for v in different):
-        return lambda d_x: array("f", [v * d_x for v in d])
+    values = d.tolist()
+    different = list(dict.fromkeys(values))  # one for both zeros: y, which begins with +0, comes to be the same
+    if not 1 < len(different) < len(d) // 2:
+        return lambda d_x: array("f", [v * d_x for v in values])
     places = {v: i for i, v in enumerate(different)}
-    picked = itemgetter(*[places[v] for v in d])
+    picked = itemgetter(*[places[v] for v in values])
     return lambda d_x: picked(array("f", [v * d_x for v in different]).tolist())
 
 

@@ -31,7 +31,6 @@ FEW = 4  # blocks: from here on byte planes
 MANY = 2048  # blocks: from here on bit planes
 BYTE_BATCH = 1024  # blocks in one batch of byte planes
 BIT_BATCH = 32768  # blocks in one batch of bit planes: 4 KB a plane
-XOR_AT_ONCE = 32768  # bytes
 _WRAP = (1 << 128) - 1
 
 
@@ -54,12 +53,11 @@ def sm4_ctr(key: bytes, iv: bytes, data: bytes | memoryview, offset: int = 0) ->
         elif batch is None:
             batches = -(-blocks // BIT_BATCH)
             batch = BitPlanes(rk, -(-blocks // batches // 8) * 8)
-        stream = memoryview(batch.stream(counter & _WRAP))[max(-at, 0) :]
-        piece = view[max(at, 0) : at + 16 * batch.n]
-        for i in range(0, len(piece), XOR_AT_ONCE):
-            part = piece[i : i + XOR_AT_ONCE]
-            both = int.from_bytes(part, "little") ^ int.from_bytes(stream[i : i + len(part)], "little")
-            out.write(both.to_bytes(len(part), "little"))
+        piece = bytearray(view[max(at, 0) : at + 16 * batch.n])
+        skip, length = max(-at, 0), len(piece)
+        if length < 16 * batch.n:
+            piece = (bytearray(skip) + piece).ljust(16 * batch.n, b"\0")
+        out.write(memoryview(batch.crypt(counter & _WRAP, piece))[skip : skip + length])
         counter += batch.n
         at += 16 * batch.n
     return out.getvalue()
@@ -76,8 +74,8 @@ class BytePlanes:
         self.keys = [int.from_bytes(b"".join([bytes([v]) * n for v in k.to_bytes(4, "big")]), "little") for k in rk]
         self.all8, self.low2, self.high6 = (int.from_bytes(bytes([m]) * 4 * n, "little") for m in (0xFF, 0x03, 0xFC))
 
-    def stream(self, counter: int) -> bytearray:
-        """The encrypted counters from `counter` on."""
+    def crypt(self, counter: int, data: bytearray) -> bytes:
+        """n blocks of data, xor the encrypted counters from `counter` on."""
         n, all8, low2, high6, from_bytes = self.n, self.all8, self.low2, self.high6, int.from_bytes
         size, turn, turn2, turn3, turn_6 = 4 * n, 8 * n, 16 * n, 24 * n, 8 * n + 6
         planes = counter_bytes(counter, n)
@@ -93,7 +91,7 @@ class BytePlanes:
             w = word.to_bytes(size, "little")
             for j in range(4):
                 out[4 * i + j :: 16] = w[j * n : j * n + n]
-        return out
+        return (from_bytes(data, "little") ^ from_bytes(out, "little")).to_bytes(16 * n, "little")
 
 
 def counter_bytes(counter: int, n: int) -> list[bytes]:
@@ -133,28 +131,30 @@ class BitPlanes:
                 width *= 2
             self.periodic.append(pattern)
 
-    def stream(self, counter: int) -> bytearray:
-        """The encrypted counters from `counter` on."""
+    def crypt(self, counter: int, data: bytearray) -> bytearray:
+        """n blocks of data, xor the encrypted counters from `counter` on."""
         n, full = self.n, self.full
         planes = self.counters(counter)
         a, b, c, d = planes[96:], planes[64:96], planes[32:64], planes[:32]
         cd: Planes = []
         for i, key in enumerate(self.keys):
-            if i & 1:  # two rounds share the xor of the two words that both of them take
-                pairs = zip(d, cd, key)
-            else:
+            if not i & 1:  # two rounds share the xor of the two words that both of them take
                 cd = [p ^ q for p, q in zip(c, d)]
-                pairs = zip(b, cd, key)
-            t = [p ^ q ^ full if k else p ^ q for p, q, k in pairs]
-            s = box(*t[:8]) + box(*t[8:16]) + box(*t[16:24]) + box(*t[24:])
+            first = d if i & 1 else b
+            s: Planes = []
+            for j in range(0, 32, 8):
+                byte = zip(first[j : j + 8], cd[j : j + 8], key[j : j + 8])
+                s += box(*[p ^ q ^ full if k else p ^ q for p, q, k in byte])
             u = [p ^ q for p, q in zip(s, s[8:] + s[:8])]  # s ^ s<<<24
             rotated = zip(a, u, u[22:] + u[:22], s[14:] + s[:14])  # … ^ (s ^ s<<<24)<<<10 ^ s<<<18 is L
             a, b, c, d = b, c, d, [p ^ q ^ r ^ v for p, q, r, v in rotated]
+            del s, u, rotated  # what is free is taken again first, while the caches still hold it
         out = bytearray(16 * n)
         for i, word in enumerate((d, c, b, a)):
             for j in range(4):  # the highest byte first
                 for k, plane in enumerate(self.transposed(word[24 - 8 * j : 32 - 8 * j])):
-                    out[4 * i + j + 16 * k :: 128] = plane.to_bytes(n // 8, "little")
+                    at = slice(4 * i + j + 16 * k, None, 128)
+                    out[at] = (int.from_bytes(data[at], "little") ^ plane).to_bytes(n // 8, "little")
         return out
 
     def counters(self, counter: int) -> Planes:

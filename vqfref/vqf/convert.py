@@ -12,17 +12,17 @@ import os
 from collections import namedtuple
 
 from vqfref import kernels
-from vqfref.errors import FormatError, UsageError
+from vqfref.errors import FormatError
 from vqfref.findings import Findings
 from vqfref.quant.floats import count_nonfinite, f32_encode
-from vqfref.safetensors.reader import open_folder
-from vqfref.sink import AtomicFile
+from vqfref.safetensors.reader import INDEX_NAME, open_folder
+from vqfref.sink import AtomicFile, keep_sources
 from vqfref.source import Source
 from vqfref.vqf import structs
 from vqfref.vqf.config import arch_from_config
 from vqfref.vqf.geometry import LINEAR, Q4_4X4, X8_OF_Q4_4X4, plan, tag_length
-from vqfref.vqf.reseal import Signer, signature_block
-from vqfref.vqf.seal import Tags, canonical_header, derive_keys
+from vqfref.vqf.reseal import Signer, new_encryption, signature_block
+from vqfref.vqf.seal import Tags, canonical_header
 from vqfref.vqf.sources import Sources
 from vqfref.vqf.structs import DIR_OFFSET, FLAG_ENC, FLAG_G256, FLAG_Q8BUF_Q4, FLAG_SIGNED, SIG, TENSOR
 
@@ -79,6 +79,7 @@ def convert(
     """
     folder = os.fspath(folder)
     with open_folder(folder) as files:
+        keep_sources(out, [os.path.join(folder, name) for name in (CONFIG_NAME, INDEX_NAME, *files.files)])
         config = read_config(folder, files.keys())
         found = Findings(folder)
         for word, sentence in config.remarks:
@@ -157,12 +158,9 @@ class _Writer:
         progress: Progress | None,
     ) -> None:  # fmt: skip
         p = self.plan
-        keys = derive_keys(passphrase) if passphrase else None
-        if passphrase is not None and not passphrase:
-            raise UsageError("usage.passphrase.key", "an empty passphrase would mean no encryption")
-        iv = (os.urandom(16) if iv is None else iv) if keys else bytes(16)
-        if len(iv) != 16:
-            raise UsageError("sm4.length.iv", "iv of %d bytes, expected 16" % len(iv))
+        keys, iv = (None, bytes(16)) if passphrase is None else new_encryption(passphrase, iv)
+        if signer:
+            signature_block(signer, bytes(32), p.form)  # a key or id that can't sign is found now, not after the data
         flags = p.flags | (FLAG_ENC if keys else 0) | (FLAG_SIGNED if signer else 0)
         layout = structs.HEADER_448 if p.form == 448 else structs.HEADER_432
         header = structs.Header(

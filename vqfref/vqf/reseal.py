@@ -107,11 +107,7 @@ class _Job:
                 raise UsageError("usage.decrypt.policy", "the file is not encrypted", path=source.path)
             self.new_keys, new_iv = None, bytes(16)
         else:
-            if not new_passphrase:
-                raise UsageError("usage.passphrase.key", "an empty passphrase would mean no encryption")
-            self.new_keys, new_iv = derive_keys(new_passphrase), os.urandom(16) if iv is None else iv
-            if len(new_iv) != 16:
-                raise UsageError("sm4.length.iv", "iv of %d bytes, expected 16" % len(new_iv))
+            self.new_keys, new_iv = new_encryption(new_passphrase, iv)
         if signer is None and not was_signed:
             raise UsageError("usage.unsign.policy", "the file is not signed", path=source.path)
         self.signer = signer if signer is not KEEP else None
@@ -204,6 +200,16 @@ class _Job:
             raise IntegrityError("file.changed.tag", "the file changed while it was read: nothing was written",
                                  offset=self.head.header.data_offset, path=self.source.path)  # fmt: skip
         yield tags.tag() if self.recrypt else self.new_tag  # a stored 0 (no checksum) stays
+
+
+def new_encryption(passphrase: bytes, iv: bytes | None) -> tuple[Keys, bytes]:
+    """Keys and IV to encrypt with; the IV is random if None is given."""
+    if not passphrase:
+        raise UsageError("usage.passphrase.key", "an empty passphrase would mean no encryption")
+    iv = os.urandom(16) if iv is None else iv
+    if len(iv) != 16:
+        raise UsageError("sm4.length.iv", "iv of %d bytes, expected 16" % len(iv))
+    return derive_keys(passphrase), iv
 
 
 def signature_block(signer: Signer, digest: bytes, form: int) -> bytes:
