@@ -20,6 +20,7 @@ from vqfref.sink import InPlace
 from vqfref.source import MAX_WINDOW, Source
 from vqfref.vqf.audit import audit
 from vqfref.vqf.geometry import Geometry
+from vqfref.vqf.map import svg
 from vqfref.vqf.reader import VqfFile, load_head
 from vqfref.vqf.reseal import reseal
 from vqfref.vqf.seal import verify
@@ -157,6 +158,12 @@ def changed_meanwhile() -> list[str]:
             return of_error(lambda: target.apply([(0, b"old", b"newer")]))
 
 
+def crowded_map() -> list[str]:
+    """More parts than a picture can show."""
+    with mock.patch("vqfref.vqf.map.MAX_PARTS", 10):
+        return of_error(lambda: svg(VqfFile(Source(real("h448-plain")))))
+
+
 PROVOKED: list[Callable[[], list[str]]] = [
     # reading
     lambda: of_error(lambda: Source(b"abc").read_at(0, 4)),
@@ -165,6 +172,7 @@ PROVOKED: list[Callable[[], list[str]]] = [
     lambda: of_verify(real("h448-plain"), public_key=PUBLIC_KEY),
     lambda: of_error(lambda: wide_geometry().ranges(cols=(0, 32))),
     wide_rows,
+    crowded_map,
     lambda: of_error(lambda: VqfFile(Source(real("h448-enc"))).get_tensor("final_norm")),
     lambda: of_error(lambda: VqfFile(Source(patch(real("h448-plain"), at(7, "qtype"), "I", 9))).get_tensor("q4_k")),
     lambda: of_error(lambda: VqfFile(Source(model("tails"))).matvec("q8_o", [1.0] * 24)),

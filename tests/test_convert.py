@@ -1007,7 +1007,10 @@ from vqfref.cli import main
 def waits(done, total):
     if done > total // 2:
         print("half", flush=True)
-        time.sleep(60)
+        for _ in range(600):  # a signal just before one long sleep would not end it
+            time.sleep(0.1)
+import signal
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background jobs ignore it
 import vqfref.cli.convert
 vqfref.cli.convert.progress = lambda what: waits
 sys.exit(main(["convert", sys.argv[1], sys.argv[2], "--wmode", "q4"]))
@@ -1035,6 +1038,21 @@ sys.exit(main(["convert", sys.argv[1], sys.argv[2], "--wmode", "q4"]))
         left = [name for name in self.names() if name != "out.vqf"]
         self.assertEqual(len(left), 1)
         self.assertTrue(left[0].startswith(".out.vqf."), left)
+
+    @unittest.skipUnless(os.name == "posix", "signals")
+    def test_a_source_that_is_cut_while_it_is_read_is_an_error_and_no_crash(self) -> None:
+        code = """
+import os, sys
+import vqfref.cli.convert
+from vqfref.cli import main
+vqfref.cli.convert.progress = lambda what: lambda done, total: os.truncate(sys.argv[1] + "/model.safetensors", 0)
+sys.exit(main(["convert", sys.argv[1], sys.argv[2], "--wmode", "q4"]))
+"""
+        with self.child(code, self.source("dense"), self.out) as process:
+            out, err = process.communicate(timeout=60)
+        self.assertEqual((process.returncode, out, self.names()), (1, b"", []), err)
+        self.assertIn(b"model.safetensors", err)
+        self.assertNotIn(b"Traceback", err)
 
     @unittest.skipUnless(os.name == "posix", "limits")
     def test_a_full_disk_is_an_error_of_output_and_leaves_the_old_file(self) -> None:

@@ -45,7 +45,6 @@ ROOMS = {
 LEADS_BACK = {
     ("vqfref.vqf.reader", "vqfref.vqf.audit"): "VqfFile.check hands on to the audit, which is built on the reader",
     ("vqfref.uqff.reader", "vqfref.uqff.audit"): "UqffFile.check likewise",
-    ("vqfref.cli.help", "vqfref.cli"): "help prints the parser, which is made of all verbs",
 }
 
 

@@ -225,6 +225,7 @@ CODES: dict[str, tuple[str, str]] = {
     ),
     "vqf.checksum.missing": ("No checksum is stored.", "Nothing guards this file against accidents."),
     # VQF, reading tensors
+    "vqf.map.limit": ("More parts than a picture can show.", "No real file has them: suspect the directory."),
     "vqf.layer.shape": (
         "Layers that are not a whole number of blocks: where the next one starts is not defined.",
         "No known converter writes such a file.",

@@ -14,6 +14,13 @@ WORDS = (
 )  # fmt: skip
 
 
+MAX_HINTED = 4096  # names among which a misspelt one is looked for; each takes some 0.03 ms
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Sequence
+
+
 class VqfrefError(ValueError):
     """The root of all errors raised here; OSError alone passes through untouched.
 
@@ -66,6 +73,16 @@ class UsageError(VqfrefError):
 
 class TensorNotFound(UsageError, KeyError):
     """No tensor of that name."""
+
+
+def did_you_mean(name: str, names: Sequence[str]) -> str:
+    """The names that look like one that is not there, as words to add to a message; empty if none does."""
+    try:
+        from difflib import get_close_matches  # not in Debian's python3-minimal
+    except ImportError:
+        return ""
+    near = get_close_matches(name, names[:MAX_HINTED], 3)
+    return "; did you mean %s?" % " or ".join(near) if near else ""
 
 
 def location(offset: int | None, field: str | None) -> str:

@@ -19,6 +19,21 @@ if TYPE_CHECKING:
 GOOD, BAD, USAGE, IO_ERROR, PIPE, INTERRUPTED = 0, 1, 2, 3, 141, 130
 
 
+# The modules of this package with their verbs, in the order of the overview. Only what runs is imported.
+VERBS = {
+    "show": ("info", "header", "ls", "hexdump"),
+    "tensors": ("cat", "hash", "diff"),
+    "check": ("check", "verify"),
+    "convert": ("plan", "convert", "config", "compare", "map"),
+    "make": ("keygen", "pubkey", "sign", "encrypt", "decrypt", "set"),
+    "uqff": ("uqff",),
+    "attest": ("attest",),
+    "kat": ("kat",),
+    "help": ("env", "help"),
+}
+ALL_VERBS = [verb for verbs in VERBS.values() for verb in verbs]
+
+
 def main(argv: list[str] | None = None) -> int:
     """Run one command and return its exit code."""
     args = sys.argv[1:] if argv is None else list(argv)
@@ -81,13 +96,18 @@ def _end_by_exception() -> None:
 
 
 def _run(argv: list[str]) -> int:
-    parser, verbs = build_parser()
+    argv = argv or ["help"]
+    if argv[0] not in ALL_VERBS and not argv[0].startswith("-"):
+        if not os.path.exists(argv[0]) and not set("./\\") & set(argv[0]):
+            from vqfref.cli.output import say
+            from vqfref.errors import did_you_mean
+
+            say("vqfref: error: %r is neither a verb nor a file%s; verbs: %s" % (
+                argv[0], did_you_mean(argv[0], ALL_VERBS), " ".join(ALL_VERBS)))  # fmt: skip
+            return USAGE
+        argv = ["info", *argv]
     try:
-        if argv and argv[0] not in verbs and not argv[0].startswith("-"):
-            if not os.path.exists(argv[0]) and not set("./\\") & set(argv[0]):
-                parser.error("%r is neither a verb nor a file; verbs: %s" % (argv[0], " ".join(verbs)))
-            argv = ["info", *argv]
-        args = parser.parse_args(argv or ["help"])
+        args = build_parser(argv[0]).parse_args(argv)
     except SystemExit as stop:  # argparse has said why
         return int(stop.code or 0)
     try:
@@ -104,12 +124,11 @@ def _run(argv: list[str]) -> int:
         return BAD
 
 
-def build_parser() -> tuple[argparse.ArgumentParser, list[str]]:
-    """The argument parser, and the names of all verbs."""
+def build_parser(verb: str | None = None) -> argparse.ArgumentParser:
+    """The argument parser of all verbs, or one that knows the verb and those of its module."""
     import argparse
 
     from vqfref import __version__
-    from vqfref.cli import attest, check, convert, help, kat, make, show, tensors, uqff
     from vqfref.cli.output import width
 
     class Formatter(argparse.RawDescriptionHelpFormatter):
@@ -135,9 +154,10 @@ def build_parser() -> tuple[argparse.ArgumentParser, list[str]]:
         verb.set_defaults(run=run)
         return verb
 
-    for group in (show, tensors, check, convert, make, uqff, attest, kat, help):
-        group.add_verbs(add_verb)
-    return parser, list(subparsers.choices)
+    for module, verbs in VERBS.items():
+        if verb not in ALL_VERBS or verb in verbs:
+            __import__("vqfref.cli." + module, fromlist=["add_verbs"]).add_verbs(add_verb)
+    return parser
 
 
 def _nowhere() -> TextIO:

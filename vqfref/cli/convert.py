@@ -161,10 +161,11 @@ def run_config(args: argparse.Namespace) -> int:
 
 
 def run_compare(args: argparse.Namespace) -> int:
-    import vqfref
+    from vqfref.safetensors.reader import open_folder
     from vqfref.vqf.compare import EXPLAINED, IDENTICAL, compare
 
-    with open_vqf(args) as f, vqfref.open(args.source) as sources:
+    args.backend = args.backend or "pread"  # it reads all of the file
+    with open_vqf(args) as f, open_folder(args.source, "pread") as sources:
         results = list(compare(f, sources, args.source, progress("comparing")))
         ok = all(c.verdict in (IDENTICAL, EXPLAINED) for c in results)
         rows: list[tuple[object, ...]] = [("TENSOR", "VERDICT", "RMSE", "MAX", "COSINE", "WORST BLOCK")]

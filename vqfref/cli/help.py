@@ -19,34 +19,35 @@ Print what this interpreter offers to vqfref. Nothing here is needed; where some
 Example: python3 -m vqfref env""")  # fmt: skip
     verb.add_argument("--json", action="store_true", help="print one JSON object instead of text")
 
-    verb = add_verb("help", run_help, "this overview; `help codes`: every error code with its cure", """\
-Explain a verb, or print every code that errors and findings carry, with its meaning and its cure.
+    verb = add_verb("help", run_help, "this overview, a verb, or an error code with its cure", """\
+Explain a verb; a code that an error or a finding carries, or all that begin so, with meaning and cure; or all codes.
 
 Example: vqfref help check
+Example: vqfref help vqf.magic
 Example: vqfref help codes""")  # fmt: skip
-    verb.add_argument("topic", nargs="?", metavar="VERB|codes")
+    verb.add_argument("topic", nargs="?", metavar="VERB|CODE|codes")
 
 
 def run_help(args: argparse.Namespace) -> int:
-    if args.topic == "codes":
-        from vqfref.codes import CODES
+    from vqfref.cli import ALL_VERBS, build_parser
+    from vqfref.codes import CODES
+    from vqfref.errors import UsageError, did_you_mean
 
-        for code, (meaning, cure) in sorted(CODES.items()):
-            print("%s\n    %s\n    Cure: %s" % (code, meaning, cure))
-        return 0
-    from vqfref.cli import build_parser
-    from vqfref.errors import UsageError
-
-    parser, verbs = build_parser()
     if args.topic is None:
-        parser.print_help()
-        return 0
-    if args.topic not in verbs:
-        raise UsageError("usage.help.name", "no verb %r: expected codes or one of %s" % (args.topic, " ".join(verbs)))
-    try:
-        parser.parse_args([args.topic, "--help"])
-    except SystemExit:
-        pass
+        build_parser().print_help()
+    elif args.topic in ALL_VERBS:
+        try:
+            build_parser(args.topic).parse_args([args.topic, "--help"])
+        except SystemExit:
+            pass
+    else:
+        codes = [c for c in sorted(CODES) if args.topic in ("codes", c) or c.startswith(args.topic.rstrip(".") + ".")]
+        if not codes:
+            raise UsageError("usage.help.name", "%r is neither a verb nor a code%s: expected codes, a code or its "
+                             "beginning, or one of %s" % (args.topic, did_you_mean(args.topic, [*ALL_VERBS, *CODES]),
+                                                          " ".join(ALL_VERBS)))  # fmt: skip
+        for code in codes:
+            print("%s\n    %s\n    Cure: %s" % (code, *CODES[code]))
     return 0
 
 

@@ -54,14 +54,15 @@ def bf16_decode(data: bytes | bytearray | memoryview) -> array[float]:
     """bf16 values, two bytes each."""
     if len(data) < 2 * FEW or len(data) % 2:
         return plain.bf16_decode(data)
-    out, view, words = array("f"), memoryview(data), bytearray()
+    out, view, words = array("f", (0,)) * (len(data) // 2), memoryview(data), bytearray()
+    room = memoryview(out).cast("B")  # all of it at once: an array that grows is copied again and again
     for at in range(0, len(data), 2 * AT_ONCE):
         halves = bytearray(view[at : at + 2 * AT_ONCE])
         if len(words) != 2 * len(halves):
             words = bytearray(2 * len(halves))
         words[BYTE[2] :: 4] = halves[::2]
         words[BYTE[3] :: 4] = halves[1::2]
-        out.frombytes(words)
+        room[2 * at : 2 * at + len(words)] = words
     return out
 
 
@@ -85,7 +86,8 @@ def f16_decode(data: bytes | bytearray | memoryview) -> array[float]:
     """Half-precision values, two bytes each."""
     if len(data) < 8 * FEW or len(data) % 2:
         return plain.f16_decode(data)
-    out, view, words = array("f"), memoryview(data), bytearray()
+    out, view, words = array("f", (0,)) * (len(data) // 2), memoryview(data), bytearray()
+    room = memoryview(out).cast("B")  # all of it at once: an array that grows is copied again and again
     for at in range(0, len(data), 2 * AT_ONCE):
         halves = bytearray(view[at : at + 2 * AT_ONCE])
         n = len(halves) // 2
@@ -103,14 +105,14 @@ def f16_decode(data: bytes | bytearray | memoryview) -> array[float]:
             not_zero = int.from_bytes(small.to_bytes(n, "little").translate(_IS_NOT_ZERO), "little")
             redo = (not_zero | int.from_bytes(high.translate(_IS_CERTAIN), "little")).to_bytes(n, "little")
             if redo.count(1) > n // 8:
-                out.extend(plain.f16_decode(halves))
+                room[2 * at : 2 * at + 4 * n] = plain.f16_decode(halves).tobytes()
                 continue
         for i in where(redo):
             if high[i] & 0x7C:
                 words[4 * i : 4 * i + 4] = plain.f16_decode(halves[2 * i : 2 * i + 2]).tobytes()
             else:
                 _SINGLE.pack_into(words, 4 * i, *_HALF.unpack_from(halves, 2 * i))
-        out.frombytes(words)
+        room[2 * at : 2 * at + 4 * n] = words
     return out
 
 

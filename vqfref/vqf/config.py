@@ -8,9 +8,11 @@ arch against a config.
 from __future__ import annotations
 
 from collections import namedtuple
+from math import inf, isfinite
 
 from vqfref import strictjson
 from vqfref.errors import FormatError
+from vqfref.quant.floats import f32
 from vqfref.vqf.structs import ARCH_41, Arch
 
 TYPE_CHECKING = False
@@ -101,7 +103,7 @@ class _Reader:
         for word, key in TEXT_KEYS:
             w[word] = self.number(word, self.find(key), word in FLOATS)
         for word, key in TOKEN_KEYS:
-            w[word] = self.number(word, self.root.get(key, self.text_config.get(key)), optional=True)
+            w[word] = self.number(word, self.token(key), optional=True)
         moe = w["n_experts"] > 0 and w["top_k"] > 0 and w["moe_ffn"] > 0
         if moe:
             w["ffn_dim"] = w["n_experts"] * w["moe_ffn"]
@@ -116,6 +118,9 @@ class _Reader:
             self.remark("n_kv_heads", "num_key_value_heads is absent: as many as num_attention_heads")
         if not w["head_dim"]:
             w["head_dim"] = w["dim"] // w["n_heads"]
+            if not w["head_dim"]:
+                raise FormatError("config.key.missing", "head_dim is missing, and hidden_size // num_attention_heads is 0",
+                                  field="head_dim", path=self.path)  # fmt: skip
             self.remark("head_dim", "head_dim is absent: hidden_size // num_attention_heads = %d" % w["head_dim"])
         w["head_dim_full"] = w["head_dim"]
         if w["max_seq_len"] > MAX_SEQ_LEN:
@@ -136,10 +141,22 @@ class _Reader:
         value = self.text_config.get(key)
         return self.root.get(key) if value is None else value
 
+    def token(self, key: str) -> Any:
+        """A token id: at top level, else in text_config."""
+        value = self.root.get(key)
+        return self.text_config.get(key) if value is None else value
+
     def number(self, word: str, value: Any, real: bool = False, optional: bool = False) -> Any:
         """A number as the engine takes it: 0 for what is absent, null or a list, each with a remark."""
         if isinstance(value, (int, float)) and not isinstance(value, bool):
-            return float(value) if real else int(value)
+            if real:
+                try:
+                    return float(value)
+                except OverflowError:  # an int of hundreds of digits; check_range refuses it
+                    return inf
+            if value != int(value):
+                self.remark(word, "%r is not a whole number: %d" % (value, int(value)))
+            return int(value)
         if value is None:
             if not optional and word not in OPTIONAL and word not in REQUIRED and word not in ("ffn_dim", "rope_theta"):
                 self.remark(word, "absent or null: 0")
@@ -174,8 +191,8 @@ class _Reader:
         w = self.words
         if q_norm is not None:
             w["has_q_norm"] = int(q_norm)
-        elif names is not None:
-            w["has_q_norm"] = int("q_norm" in self.text or any("q_norm" in n for n in names))
+        elif names is not None or "q_norm" in self.text:
+            w["has_q_norm"] = int("q_norm" in self.text or any("q_norm" in n for n in names or ()))
         else:
             model_type = self.text_config.get("model_type") or self.root.get("model_type") or ""
             w["has_q_norm"] = int(str(model_type).startswith("qwen3"))
@@ -187,10 +204,11 @@ class _Reader:
         config = self.root.get("vision_config")
         if not isinstance(config, dict):
             return
-        depth = config.get("depth")
-        if not isinstance(depth, int) or isinstance(depth, bool) or depth <= 0:
+        w["vis_depth"] = self.number("vis_depth", config.get("depth"))
+        if w["vis_depth"] <= 0:
+            w["vis_depth"] = 0
             return
-        for word, key in VISION_KEYS:
+        for word, key in VISION_KEYS[1:]:
             w[word] = self.number(word, config.get(key))
         indexes = config.get("deepstack_visual_indexes")
         if isinstance(indexes, list):
@@ -202,17 +220,22 @@ class _Reader:
             values = self.words[f.name]
             for value in values if isinstance(values, tuple) else (values,):
                 low, high = (-(1 << 31), (1 << 31) - 1) if f.type == "i32" else (0, MAX_U32)
-                if f.type != "f32" and not low <= value <= high:
-                    raise FormatError("config.number.range", "%s = %d does not fit the header" % (f.name, value),
+                if not isfinite(f32(value)) if f.type == "f32" else not low <= value <= high:
+                    raise FormatError("config.number.range", "%s = %s does not fit the header" % (f.name, value),
                                       field=f.name, path=self.path)  # fmt: skip
 
     def search_remarks(self) -> None:
         """Where the engine's text search would read another number than the structure gives."""
         for word, key in TEXT_KEYS + TOKEN_KEYS:
-            structure, searched = self.find(key), text_search(self.text, key)
-            if isinstance(structure, (int, float)) and searched is not None and searched != structure:
+            structure = self.token(key) if (word, key) in TOKEN_KEYS else self.find(key)
+            if word == "rope_theta":  # the search finds it in rope_parameters too
+                structure = self.words[word]
+            if not isinstance(structure, (int, float)) or isinstance(structure, bool):
+                structure = 0
+            searched = text_search(self.text, key) or 0
+            if searched != structure:
                 self.remark(
-                    word, "the engine's text search would read %s = %s, the first in the file" % (key, searched)
+                    word, "the engine's text search would read %s = %s, the first in the text" % (key, searched)
                 )
 
 
@@ -231,8 +254,6 @@ def text_search(text: str, key: str) -> int | float | None:
 
 def compare_arch(arch: Any, config: Config) -> list[Difference]:
     """Every arch word of a file against a config's: equal, expected (the 8192 clamp, what was remarked on), different."""
-    from vqfref.quant.floats import f32
-
     remarks: dict[str, list[str]] = {}
     for word, sentence in config.remarks:
         remarks.setdefault(word, []).append(sentence)

@@ -409,7 +409,8 @@ def plan(
     """The file that an arch becomes: tensors, offsets, flags and sizes, before anything is converted.
 
     arch: an Arch record. wmode: one of WMODES. x8: with x8_* copies (q4 only). q8_tile: 8, 4, or 0 for linear q8.
-    form: header of 448 or 432 bytes. Raises UsageError for what the engine could not have written.
+    form: header of 448 or 432 bytes. Raises UsageError for what the engine could not have written, FormatError
+    (vqf.layer.shape) for an arch whose layers are not whole blocks.
     """
     if wmode not in WMODES:
         raise UsageError("usage.wmode.unsupported", "wmode %r: expected one of %s" % (wmode, ", ".join(WMODES)))
@@ -427,6 +428,13 @@ def plan(
     flags = layout_flags(arch, wmode, x8, q8_tile)
     families = {"dual": "84", "q4": "4", "q8": "8", "q4i": "8", "g256": "8"}[wmode] + ("x" if x8 else "")
     found = tensors(arch, families, flags, q8_tile)
+    for t in found:
+        if t.layer_elements % QTYPES[t.qtype].block_elements:
+            raise FormatError(
+                "vqf.layer.shape",
+                "a layer of %d elements is not a whole number of blocks" % t.layer_elements,
+                field=t.name,
+            )
     if encrypted:
         flags |= structs.FLAG_ENC
     data_offset = align(structs.DIR_OFFSET + structs.TENSOR.size * len(found), structs.PAGE)
