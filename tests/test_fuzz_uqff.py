@@ -56,8 +56,8 @@ if TYPE_CHECKING:
     from typing import Any, Callable
 
 LONG = bool(os.environ.get("VQFREF_LONG"))  # CI sets it once, on one Python
-FOLDERS = 2000 if LONG else 500
-REPORTS = 1000 if LONG else 300
+FOLDERS = 2000 if LONG else 300
+REPORTS = 1000 if LONG else 200
 SECONDS = 2.0
 MIB = 1 << 20
 

@@ -49,7 +49,7 @@ if TYPE_CHECKING:
     from typing import Any, Callable, Iterator
 
 LONG = bool(os.environ.get("VQFREF_LONG"))  # CI sets it once, on one Python
-FILES = 20_000 if LONG else 4_000
+FILES = 20000 if LONG else 2000
 SECONDS = 2.0
 PASSPHRASE = b"correct horse battery staple"
 MIB = 1 << 20
