@@ -489,6 +489,10 @@ FINDINGS = [
     Fault("the tail of a tiled file's q8_lm zero", zeroed("lm-tail", "q8_lm", _TILE_TAIL),
           "vqf.tail.missing", "warning", place_of(model("lm-tail"), "q8_lm")[0] + _TILE_TAIL, "q8_lm", "accepts"),
     Fault("no checksum", header(FILE_LEN, "Q", 0), "vqf.checksum.missing", "note", FILE_LEN, "tag", "accepts"),
+    Fault("a download that was not filled from 0x1801 on", lambda: PLAIN[:0x1801].ljust(FILE_LEN + 8, b"\0"),
+          "vqf.zeros.truncated", "error", len(PLAIN[:0x1801].rstrip(b"\0")), None, "accepts"),
+    Fault("a file of which only the header came", lambda: PLAIN[:4096].ljust(FILE_LEN + 8, b"\0"),
+          "vqf.zeros.truncated", "error", 4096, None, "accepts"),
 ]  # fmt: skip
 
 

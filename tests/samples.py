@@ -63,6 +63,11 @@ def flip(data: bytes, bit: int) -> bytes:
     return bytes(out)
 
 
+def missing(n: int) -> str:
+    """What a message says of so many bytes too few."""
+    return "1 byte is missing" if n == 1 else "%d bytes are missing" % n
+
+
 def fnv1a64(data: bytes) -> int:
     """FNV-1a of 64 bits, as its authors write it."""
     h = 0xCBF29CE484222325

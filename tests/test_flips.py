@@ -16,6 +16,7 @@ from tests.samples import (
     WORD,
     at,
     flip,
+    missing,
     real,
 )
 from vqfref.errors import VqfrefError
@@ -181,7 +182,7 @@ class Truncation(unittest.TestCase):
             return "vqf.magic.truncated", "%d bytes, expected at least 8" % n
         if n < 512:
             return "vqf.file.truncated", "%d bytes, expected at least 512" % n
-        return "vqf.size.truncated", "%d bytes are missing" % (SIZE - n)
+        return "vqf.size.truncated", missing(SIZE - n)
 
     def test_reader_says_at_every_length_how_much_is_missing(self) -> None:
         for name, step in (("h448-plain", 1), ("h432-plain", 7)):
@@ -211,7 +212,7 @@ class Truncation(unittest.TestCase):
                 with self.assertRaises(VqfrefError) as caught:
                     VqfFile(Source(data[:n]))
                 self.assertEqual(caught.exception.code, "vqf.size.truncated")
-                self.assertIn("%d bytes are missing" % (SIZE + 24 - n), caught.exception.message)
+                self.assertIn(missing(SIZE + 24 - n), caught.exception.message)
 
 
 class Tags(unittest.TestCase):

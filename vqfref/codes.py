@@ -218,6 +218,10 @@ CODES: dict[str, tuple[str, str]] = {
         "So many matrices, or so many zeros, that the search for zeros was given up.",
         "No real file has them: suspect n_layers or n_experts, or a download that was never filled.",
     ),
+    "vqf.zeros.truncated": (
+        "Zeros to the end of the file, its checksum too.",
+        "Space was kept for a download that was never finished: get the file again.",
+    ),
     "vqf.zeros.missing": ("A matrix of nothing but zero bytes.", "Its values were never written: convert again."),
     "vqf.tail.missing": (
         "The end of a matrix that the g256 encoder leaves out.",

@@ -27,6 +27,36 @@ PIECE = 1 << 20  # bytes in one piece of a pass over a whole file
 MAX_WINDOW = 1 << 28  # a 32-bit address space has room for a few maps of this size, not for a whole model
 
 
+OTHERS = (  # what stands where a weight file should be
+    (b"FQFW", "a VQF file"),
+    (b"GGUF", "a GGUF file"),
+    (b"PK\x03\x04", "a zip archive, as PyTorch checkpoints are"),
+    (b"\x1f\x8b", "compressed by gzip"),
+    (b"\xfd7zXZ", "compressed by xz"),
+    (b"\x28\xb5\x2f\xfd", "compressed by zstd"),
+    (b"BZh", "compressed by bzip2"),
+    (b"\x7fELF", "a program"),
+    (b"<", "a web page or XML: an error that was saved instead of the file?"),
+    (b"version https://git-lfs", "a git-lfs pointer instead of the file: fetch it with `git lfs pull`"),
+    (b"{", "JSON: a config, an index, or an error that was saved instead of the file"),
+    (b"\xef\xbb\xbf", "text with a byte order mark: a text editor or a transfer in text mode changed the file"),
+    (b"Salted__", "encrypted by `openssl enc`"),
+    (bytes(8), "zeros: space that was kept for a download and never filled"),
+)
+
+
+def looks_like(data: bytes) -> str:
+    """What a file may be that is not what it should be, by its first bytes; as words to add to a message, or empty."""
+    for start, what in OTHERS:
+        if data.lstrip(b" \t\r\n").startswith(start) if start in (b"<", b"{") else data.startswith(start):
+            return "; this is " + what
+    if data[257:262] == b"ustar":
+        return "; this is a tar archive: unpack it"
+    if data[8:9] == b"{":
+        return "; this may be a safetensors file"
+    return ""
+
+
 class Source:
     """An open file, or bytes that stand for one: `size`, `read_at`, `view`, `pieces`, `close`.
 

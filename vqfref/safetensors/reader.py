@@ -16,7 +16,7 @@ from collections import namedtuple
 from vqfref import kernels, strictjson
 from vqfref.errors import FormatError, LimitError, UnsupportedError, UsageError
 from vqfref.findings import Finding, Findings
-from vqfref.source import Source
+from vqfref.source import Source, looks_like
 from vqfref.weightfile import VALUES_AT_ONCE, TensorInfo, Verification, WeightFile
 
 TYPE_CHECKING = False
@@ -51,7 +51,7 @@ order; data_start: offset in the file; data_length: bytes."""
 
 
 def header_length(prefix: bytes, size: int) -> int:
-    """The length of the JSON header, from the file's first 8 bytes and its size.
+    """The length of the JSON header, from the file's first 8 bytes and its size; more bytes make for better messages.
 
     Raises FormatError st.length.truncated, st.length.bounds; LimitError st.length.limit.
     """
@@ -60,12 +60,17 @@ def header_length(prefix: bytes, size: int) -> int:
             "st.length.truncated", "%d bytes, expected at least 8 for the header's length" % size, offset=size
         )
     length = int.from_bytes(prefix[:8], "little")
+    hint = "" if prefix[8:9] == b"{" else looks_like(prefix)
     if length > MAX_HEADER:
-        raise LimitError("st.length.limit", "header of %d bytes, expected at most %d" % (length, MAX_HEADER), offset=0)
+        raise LimitError(
+            "st.length.limit", "header of %d bytes, expected at most %d%s" % (length, MAX_HEADER, hint), offset=0
+        )
     if 8 + length > size:
         raise FormatError(
-            "st.length.bounds", "header of %d bytes, but the file has %d in all" % (length, size), offset=0
+            "st.length.bounds", "header of %d bytes, but the file has %d in all%s" % (length, size, hint), offset=0
         )
+    if length == 0:
+        raise FormatError("st.header.json", "header of 0 bytes, expected a JSON object%s" % hint, offset=0)
     return length
 
 
@@ -198,7 +203,7 @@ def parse_header(text: bytes, size: int) -> Header:
 
 def load_header(source: Source) -> Header:
     """The header of a file. Raises as `parse_header` and `header_length` do."""
-    length = header_length(source.read_at(0, min(8, source.size)), source.size)
+    length = header_length(source.read_at(0, min(512, source.size)), source.size)
     return parse_header(source.read_at(8, length), source.size)
 
 
@@ -226,7 +231,7 @@ def audit_container(source: Source, found: Findings) -> Header | None:
     """All faults of a file's container as findings; the Header where there are none that hide it."""
     duplicate: FormatError | LimitError | None = None
     try:
-        length = header_length(source.read_at(0, min(8, source.size)), source.size)
+        length = header_length(source.read_at(0, min(512, source.size)), source.size)
         text = source.read_at(8, length)
         check_density(text)
         value = strictjson.loads(text, offset=8)

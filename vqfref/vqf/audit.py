@@ -10,7 +10,7 @@ from __future__ import annotations
 from vqfref.errors import FormatError, LimitError, UsageError, VqfrefError
 from vqfref.findings import Findings
 from vqfref.vqf import structs
-from vqfref.vqf.geometry import Geometry, layout_flags, q4_gate, q8_gate, tag_length, tensors
+from vqfref.vqf.geometry import Geometry, layout_flags, q4_gate, q8_gate, tensors
 from vqfref.vqf.reader import (
     MIN_SIZE,
     POSITIVE,
@@ -23,6 +23,7 @@ from vqfref.vqf.reader import (
     load_directory,
     zero_word,
 )
+from vqfref.vqf.seal import unfilled
 from vqfref.vqf.structs import DIR_OFFSET, HEADER_432, HEADER_448, QTYPES, SIG, TENSOR
 
 TYPE_CHECKING = False
@@ -80,6 +81,7 @@ class _Audit:
         self.names = {e.name for e in self.entries}
         self.q8_tile = q8_tile
         self.search_left = MAX_SEARCH
+        self.filled = self.header.file_len  # beyond it are the zeros of a download that was never filled
         # The plan is that of the families which are there; flags and arch that contradict them are findings of their own.
         flags = self.header.flags
         every = tensors(self.arch._replace(has_q_norm=1), "84x", flags | structs.FLAG_VISION, q8_tile)
@@ -99,6 +101,8 @@ class _Audit:
         self.order()
         self.core()
         inside = self.overlaps()
+        if not self.encrypted:
+            self.checksum_word()
         try:
             self.padding(inside)
             if not self.encrypted:
@@ -108,8 +112,6 @@ class _Audit:
         if self.encrypted:
             self.add("note", "vqf.data.policy", "encrypted: padding and zeros in the data area can't be judged without "
                      "the passphrase", self.header.data_offset, None)  # fmt: skip
-        else:
-            self.checksum_word()
 
     def _has(self, prefix: str) -> bool:
         return any(name.startswith(prefix) for name in self.format_names)
@@ -413,6 +415,8 @@ class _Audit:
                 self.add("error", error.code, error.message, entry_offset(e), e.name)
                 continue
             for layer in range(t.layers):
+                if self.filled <= e.offset + layer * t.layer_bytes:
+                    return  # it is said already that nothing follows
                 self._zero_matrix(e, t, layer)
                 if self.header.flags & structs.FLAG_G256 and e.name.startswith("q8_"):
                     self._zero_tail(e, t, layer)
@@ -445,8 +449,11 @@ class _Audit:
                          spans[0][0], e.name)  # fmt: skip
 
     def checksum_word(self) -> None:
-        word = self.source.read_at(self.header.file_len, tag_length(self.header.flags))
-        if not any(word):
+        error = unfilled(self.source, self.head)
+        if error is not None:
+            self.filled = error.offset or 0
+            self.add("error", error.code, error.message, error.offset, None, "accepts")
+        elif not any(self.source.read_at(self.header.file_len, self.head.tag_length)):
             self.add("note", "vqf.checksum.missing", "the stored checksum is 0, which means none",
                      self.header.file_len, "tag")  # fmt: skip
 

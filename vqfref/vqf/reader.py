@@ -12,7 +12,7 @@ from collections import namedtuple
 
 from vqfref import kernels
 from vqfref.errors import FormatError, IntegrityError, LimitError, UnsupportedError, UsageError
-from vqfref.source import Source
+from vqfref.source import Source, looks_like
 from vqfref.vqf import structs
 from vqfref.vqf.geometry import LINEAR, Geometry, tag_length, tensors
 from vqfref.vqf.seal import derive_keys, verify
@@ -114,20 +114,17 @@ def zero_word(name: str) -> FormatError:
 
 def _looks_like(data: bytes) -> str:
     """What a file with another magic may be, as a hint behind the error."""
-    known = (
-        (b"VQFW", "the letters of the documents, but the engine's constant is stored as FQFW"),
-        (b"WFQF", "the magic with its bytes reversed, as a big-endian writer would store it"),
-        (b"GGUF", "a GGUF file"),
-        (b"PK\x03\x04", "a zip archive, as PyTorch checkpoints are"),
-        (b"\x7fELF", "a program"),
-        (b"<htm", "a web page"),
-        (b"vers", "perhaps a git-lfs pointer instead of the file"),
-        (b"\0\0\0\0", "zeros: a download that was preallocated and never filled?"),
-    )
-    for start, what in known:
-        if data.startswith(start):
-            return "; this is " + what
-    return "; this may be a safetensors file" if data[8:9] == b"{" else ""
+    if data.startswith(b"VQFW"):
+        return "; this is what the documents say, but the engine's constant is stored as FQFW"
+    if data.startswith(b"WFQF"):
+        return "; this is the magic with its bytes reversed, as a big-endian writer would store it"
+    if data.startswith(b"RlFGV"):
+        return "; this is a VQF file in base64"
+    wrong = [i for i in range(4) if data[i] != b"FQFW"[i]]
+    bits = data[wrong[0]] ^ b"FQFW"[wrong[0]]
+    if len(wrong) == 1 and bits & (bits - 1) == 0:
+        return "; one bit is wrong: the medium or the memory is faulty"
+    return looks_like(data)
 
 
 def candidates(data: bytes, size: int) -> tuple[Candidate, Candidate]:
@@ -178,12 +175,16 @@ def _wrong_size(c: Candidate, data: bytes, size: int) -> FormatError:
     if size == c.file_len + 40 - tag_length(flags):
         hint = "; the difference of 24 bytes is that of the two tags: is the ENC flag wrong?"
     if size < expected:
-        code, what = "vqf.size.truncated", "%d bytes are missing" % (expected - size)
+        missing = expected - size
+        code, what = "vqf.size.truncated", "%d %s missing" % (missing, "byte is" if missing == 1 else "bytes are")
     elif size == expected + 32 and flags & FLAG_ENC and flags & FLAG_SIGNED:
         code, what = "vqf.signtool.bounds", "32 bytes too many, as the engine's signing tool leaves on encrypted files"
         hint = "; cut them off and sign again with this library"
     else:
-        code, what = "vqf.size.bounds", "%d bytes too many" % (size - expected)
+        surplus = size - expected
+        code, what = "vqf.size.bounds", "%d byte%s too many" % (surplus, "" if surplus == 1 else "s")
+        if size == 2 * expected:
+            hint = "; it is perhaps twice in the file: a download that was continued from the wrong place?"
     return FormatError(
         code,
         "%s: file_len %d and a tag of %d make %d bytes, the file has %d%s"

@@ -14,7 +14,7 @@ from vqfref.crypto.fnv import OFFSET_BASIS
 from vqfref.crypto.hmac_sm3 import HMAC, equal
 from vqfref.errors import FormatError, SignatureError, UsageError
 from vqfref.findings import Findings
-from vqfref.vqf.structs import DIR_OFFSET, FLAG_ENC, FLAG_SIGNED, HEADER_448, TENSOR
+from vqfref.vqf.structs import DIR_OFFSET, FLAG_ENC, FLAG_SIGNED, HEADER_448, PAGE, TENSOR
 from vqfref.weightfile import Step, Verification
 
 TYPE_CHECKING = False
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 USER_IDS = {448: b"vllm-kestrel-vqf", 432: b"vllm-shs-vqf"}  # by header form; both are in the wild
 REQUIREMENTS = ("hmac", "signature")
 PIECE = 1 << 20  # bytes of one piece of a pass; a multiple of the cipher's block
+MAX_UNFILLED = 1 << 30  # bytes of zeros, from the end, among which their beginning is looked for
 
 Keys = namedtuple("Keys", "sm4 hmac")
 Keys.__doc__ = "What a passphrase becomes: 16 bytes each for SM4 and for HMAC."
@@ -198,6 +199,10 @@ class _Verify:
                       "nothing", 8, "flags", "not checked", "accepts")  # fmt: skip
         text = stored[::-1].hex()
         if not any(stored):
+            error = unfilled(self.source, self.head)
+            if error is not None:
+                self.fail("checksum", error.code, error.message, error.offset or 0, "tag", engine="accepts")
+                return False
             self.found.add("note", "vqf.checksum.missing", "the stored checksum is 0, which means none", at, "tag")
             self.steps.append(Step("checksum", "not checked", "none is stored"))
             return True
@@ -279,6 +284,28 @@ class _Verify:
 
 def _text(user_id: bytes) -> str:
     return user_id.decode("ascii", "backslashreplace")
+
+
+def unfilled(source: Source, head: Head) -> FormatError | None:
+    """The error for a plain file that ends in zeros, its checksum too: space was kept for a download and never filled.
+
+    A stored checksum of 0 means none, so the engine would load such a file. Padding is at most 63 bytes, and a page of
+    zeros more than a tensor ends in.
+    """
+    start, at = head.header.data_offset, head.header.file_len
+    if any(source.read_at(at, head.tag_length)):
+        return None
+    first = max(start, at - PAGE)
+    while at > start:
+        n = min(1 << 16, at - start)
+        rest = len(source.read_at(at - n, n).rstrip(b"\0"))
+        at -= n - rest
+        if rest or at < head.header.file_len - MAX_UNFILLED:
+            break
+    if at > first:
+        return None
+    return FormatError("vqf.zeros.truncated", "nothing but zeros from here to the end, the checksum too: space that was kept "
+                       "for a download and never filled", offset=at)  # fmt: skip
 
 
 def is_signing_tool_output(source: Source, passphrase: bytes) -> bool:
