@@ -555,6 +555,13 @@ class Diff(Case):
         self.assertEqual(r.status, 1)
         self.assertIn("error[vqf.enc.key]", r.err)
 
+    def test_a_passphrase_that_makes_noise_is_warned_about_and_the_right_one_is_not(self) -> None:
+        for key, words in ((b"another", "warning[vqf.passphrase.key]"), (PASSPHRASE, "")):
+            path = self.put("key", key)
+            r = run("diff", PLAIN, ENC, "--passphrase-file", path)
+            self.assertEqual(r.status, int(bool(words)), r.err)
+            self.assertIn(words, r.err) if words else self.assertEqual(r.err, "")
+
     def test_missing_files_are_3_and_bad_ones_1(self) -> None:
         self.fails(3, "no-such", "diff", PLAIN, os.path.join(self.folder(), "no-such"))
         self.fails(1, "error[st.length.truncated]", "diff", PLAIN, self.put("bad.safetensors", b""))

@@ -173,6 +173,7 @@ PROVOKED: list[Callable[[], list[str]]] = [
     lambda: of_error(lambda: wide_geometry().ranges(cols=(0, 32))),
     wide_rows,
     crowded_map,
+    lambda: [str(VqfFile(Source(real("h448-enc")), passphrase=b"another").doubts().code)],  # type: ignore[union-attr]
     lambda: of_error(lambda: VqfFile(Source(real("h448-enc"))).get_tensor("final_norm")),
     lambda: of_error(lambda: VqfFile(Source(patch(real("h448-plain"), at(7, "qtype"), "I", 9))).get_tensor("q4_k")),
     lambda: of_error(lambda: VqfFile(Source(model("tails"))).matvec("q8_o", [1.0] * 24)),

@@ -132,6 +132,10 @@ CODES: dict[str, tuple[str, str]] = {
         "The directory is damaged: convert or copy again.",
     ),
     "vqf.directory.limit": ("More tensors than this library reads.", "Real files have some fifty: suspect n_tensors."),
+    "vqf.passphrase.key": (
+        "The passphrase is not the one that the file was encrypted with.",
+        "Look for a newline, a byte order mark or another character set in the passphrase file.",
+    ),
     "vqf.enc.key": ("The file is encrypted, and no passphrase was given.", "Give the passphrase."),
     "vqf.checksum.tag": (
         "The stored FNV-1a-64 is not that of directory and data.",

@@ -128,6 +128,10 @@ class WeightFile:
     def __exit__(self, *exc: object) -> None:
         self.close()
 
+    def doubts(self) -> Finding | None:
+        """A warning about the key that the file was opened with, where there is reason for one."""
+        return None
+
     def __iter__(self) -> Iterator[str]:
         return iter(self.keys())
 

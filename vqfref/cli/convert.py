@@ -136,8 +136,7 @@ def open_vqf(args: argparse.Namespace) -> VqfFile:
     import vqfref
     from vqfref.vqf.reader import VqfFile
 
-    key = secrets.passphrase(args.passphrase_file) if hasattr(args, "passphrase_file") else None
-    f = vqfref.open(args.file, passphrase=key, backend=args.backend, q8_tile=args.q8_tile)
+    f = secrets.open_file(args)
     if not isinstance(f, VqfFile):
         f.close()
         raise vqfref.UsageError("usage.format.unsupported", "this verb reads VQF files")

@@ -12,6 +12,8 @@ if TYPE_CHECKING:
     import argparse
     from typing import Any, Callable
 
+    from vqfref.weightfile import WeightFile
+
 MAX_SECRET = 1 << 20  # bytes of a key file
 ENV_PASSPHRASE, ENV_PRIVATE, ENV_PUBLIC = "VLLM_VQF_KEY", "VLLM_VQF_SIGN_PRIV", "VLLM_VQF_SIGN_PUB"
 
@@ -49,6 +51,19 @@ def passphrase(path: str | None) -> bytes | None:
             )
         return secret
     return os.environb.get(ENV_PASSPHRASE.encode()) if hasattr(os, "environb") else None
+
+
+def open_file(args: argparse.Namespace, path: str | None = None) -> WeightFile:
+    """The file that the arguments name, with its passphrase; says so where that makes noise."""
+    import vqfref
+    from vqfref.cli.output import say
+
+    key = passphrase(args.passphrase_file) if hasattr(args, "passphrase_file") else None
+    f = vqfref.open(path or args.file, passphrase=key, backend=args.backend, q8_tile=args.q8_tile)
+    warning = f.doubts()
+    if warning is not None:
+        say("%s: %s" % (f.path, warning))
+    return f
 
 
 def public_key(args: argparse.Namespace) -> bytes | None:

@@ -64,20 +64,13 @@ def row_slice(text: str) -> slice:
     return slice(int(start) if start else None, int(stop) if stop else None)
 
 
-def open_file(args: argparse.Namespace, path: str | None = None) -> WeightFile:
-    import vqfref
-
-    key = secrets.passphrase(args.passphrase_file)
-    return vqfref.open(path or args.file, passphrase=key, backend=args.backend, q8_tile=args.q8_tile)
-
-
 # ---- cat
 
 
 def run_cat(args: argparse.Namespace) -> int:
     from vqfref.sink import AtomicFile, keep_sources
 
-    with open_file(args) as f:
+    with secrets.open_file(args) as f:
         if args.form == "text":
             pieces: Iterator[bytes] = text_lines(f, args)
         elif args.out is None and sys.stdout.isatty():
@@ -213,7 +206,7 @@ def hashed(f: WeightFile, form: str) -> list[str]:
 
 
 def run_hash(args: argparse.Namespace) -> int:
-    with open_file(args) as f:
+    with secrets.open_file(args) as f:
         if args.check is not None:
             return check_hashes(f, args)
         hashes = {}
@@ -263,7 +256,7 @@ WIDE = ("I32", "U32", "F64", "I64", "U64")  # safetensors dtypes that f32 can't 
 
 
 def run_diff(args: argparse.Namespace) -> int:
-    with open_file(args) as a, open_file(args, args.other) as b:
+    with secrets.open_file(args) as a, secrets.open_file(args, args.other) as b:
         names = list(dict.fromkeys([*a.keys(), *b.keys()]))
         rows = [compare_tensor(a, b, name) for name in names]
         differing = [r for r in rows if r["result"] != "same"]

@@ -12,6 +12,7 @@ from collections import namedtuple
 
 from vqfref import kernels
 from vqfref.errors import FormatError, IntegrityError, LimitError, UnsupportedError, UsageError
+from vqfref.findings import Finding
 from vqfref.source import Source, looks_like
 from vqfref.vqf import structs
 from vqfref.vqf.geometry import LINEAR, Geometry, tag_length, tensors
@@ -23,7 +24,6 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any, Callable, Iterable, Iterator, Sequence
 
-    from vqfref.findings import Finding
 
 MIN_SIZE = DIR_OFFSET + TENSOR.size  # header and one directory entry, gate 4
 MAX_TENSORS = 1 << 16  # real files have some fifty; the limit keeps a hostile file from costing seconds
@@ -367,6 +367,19 @@ class VqfFile(WeightFile):
     def chunks(self, name: str, size: int = 1 << 20) -> Iterator[bytes]:
         entry = self._entry(name)
         return self.source.pieces(entry.offset, entry.offset + entry.nbytes, size)
+
+    def doubts(self) -> Finding | None:
+        """A warning (vqf.passphrase.key) where the passphrase makes noise of the norms, in which two f32 of three are
+        larger or smaller than any weight; only `verify` proves a passphrase right or wrong, and it reads everything."""
+        for e in self.directory if self._keys else ():
+            count = min(e.nbytes // 4, 64)
+            if e.qtype == structs.F32 and count >= 8:
+                values = kernels.f32_decode(self.plain(e.offset, 4 * count))
+                if sum(v == 0 or 1e-12 < abs(v) < 1e12 for v in values) < count * 2 // 3:
+                    return Finding("vqf.passphrase.key", "warning", "decrypts to noise: the passphrase is wrong, unless noise "
+                                   "was put in; `verify` can tell", offset=e.offset, field=e.name, path=self.path)  # fmt: skip
+                break
+        return None
 
     def plain(self, offset: int, length: int) -> bytes | memoryview:
         """Bytes of the data area, decrypted where it is encrypted; just the blocks that are needed.
