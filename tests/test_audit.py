@@ -345,9 +345,16 @@ class Clean(unittest.TestCase):
         rows = [row("token_embed", F32, 32, 32), *faults.ROWS[1:]]
         self.assertEqual(codes(build(arch(), rows, 0x03)), [])
 
+    def test_numbers_that_no_model_has_are_warned_about(self) -> None:
+        for word, value in (("max_seq_len", 0), ("rope_theta", 0.0), ("rope_theta", -1.0), ("norm_eps", -0.0),
+                            ("rope_theta", float("inf")), ("norm_eps", float("nan"))):  # fmt: skip
+            a = arch(**{word: value})
+            found = [(f.code, f.severity, f.field) for f in audit(Source(build(a, text_rows(a), 0x23)))]
+            self.assertEqual(found, [("vqf.arch.shape", "warning", "arch." + word)], value)
+
     def test_words_that_structure_can_not_judge_are_free(self) -> None:
         a = arch(
-            max_seq_len=0, rope_theta=float("inf"), norm_eps=-0.0, bos_id=0xFFFFFFFF, eos_id=0, vision_start_id=0,
+            max_seq_len=0xFFFFFFFF, rope_theta=3e38, norm_eps=1e-44, bos_id=0xFFFFFFFF, eos_id=0, vision_start_id=0,
             vision_end_id=0, image_token_id=0xFFFFFFFF, video_token_id=1,
         )  # fmt: skip
         self.assertEqual(codes(build(a, text_rows(a), 0x23)), [])

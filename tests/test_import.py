@@ -11,7 +11,9 @@ import json
 import os
 import subprocess
 import sys
+import tempfile
 import unittest
+from pathlib import Path
 
 import vqfref
 
@@ -415,6 +417,31 @@ class Fresh(unittest.TestCase):
 
 class Face(unittest.TestCase):
     """The names of the package."""
+
+    def test_the_folder_runs_from_anywhere(self) -> None:
+        with tempfile.TemporaryDirectory() as elsewhere:
+            for flags in ([], ["-I", "-S"]):
+                run = subprocess.run(
+                    [sys.executable, "-B", *FLAGS, *flags, os.path.join(ROOT, "vqfref"), "--version"], cwd=elsewhere,
+                    stdin=subprocess.DEVNULL, capture_output=True, timeout=120,
+                )  # fmt: skip
+                self.assertEqual((run.returncode, run.stderr), (0, b""))
+                self.assertTrue(run.stdout.startswith(b"vqfref "), run.stdout)
+
+    def test_an_older_python_is_told_which_one_is_needed(self) -> None:
+        code = """
+import sys
+import tempfile
+sys.path.insert(0, sys.argv[1])
+sys.version_info = (3, 7, 16, "final", 0)
+try:
+    import vqfref
+except ImportError as error:
+    print(error)"""
+        self.assertIn("needs Python 3.8 or newer", python(code))
+        for name in ("__init__.py", "__main__.py"):  # what Python 3.6 can't compile would hide the message
+            text = Path(ROOT, "vqfref", name).read_text(encoding="utf-8")
+            self.assertNotRegex(text, r"from __future__|:=|\bf['\"]|@dataclass", name)
 
     def test_every_name_in_all_is_there(self) -> None:
         for name in vqfref.__all__:

@@ -482,7 +482,8 @@ class Setting(Files):
     def test_a_value_that_its_type_can_not_hold_is_refused(self) -> None:
         for name, value in (
             ("max_seq_len", -1), ("max_seq_len", 1 << 32), ("max_seq_len", 1.5), ("max_seq_len", "4096"),
-            ("max_seq_len", None), ("max_seq_len", (1, 2)), ("max_seq_len", ()), ("rope_theta", 1e39),
+            ("max_seq_len", None), ("max_seq_len", 0), ("rope_theta", 0.0), ("norm_eps", -1e-6),
+            ("max_seq_len", (1, 2)), ("max_seq_len", ()), ("rope_theta", 1e39),
             ("rope_theta", "1e6"), ("rope_theta", 10**400), ("mrope_sections", 1), ("mrope_sections", (1, 2, 3)),
             ("mrope_sections", (1, 2, 3, 4, 5)), ("mrope_sections", (1, 2, 3, 1 << 31)), ("vis_ds_idx", (0, 0, 0, 0.5)),
         ):  # fmt: skip

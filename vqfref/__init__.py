@@ -3,11 +3,12 @@
 `vqfref.open(path)` reads a file, `vqfref.check(path)` lists all that is wrong with it. Names are loaded when first used.
 """
 
-from __future__ import annotations
-
 import sys
 
 __version__ = "0.1.0"
+
+if sys.version_info < (3, 8):  # nothing in this file may need a newer one, so that this can be said  # noqa: UP036
+    raise ImportError("vqfref needs Python 3.8 or newer; this is %s" % sys.version.split()[0])
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -56,7 +57,7 @@ __all__ = [
 ]
 
 
-def __getattr__(name: str) -> Any:
+def __getattr__(name: str) -> "Any":
     for module, names in _HOME.items():
         if name in names:
             __import__("vqfref." + module)
@@ -65,5 +66,5 @@ def __getattr__(name: str) -> Any:
     raise AttributeError("module 'vqfref' has no attribute %r" % name)
 
 
-def __dir__() -> list[str]:
+def __dir__() -> "list[str]":
     return sorted(__all__)

@@ -58,7 +58,7 @@ def run_check(args: argparse.Namespace) -> int:
     format = vqfref.sniff(args.file)
     who = "the safetensors library" if format == "safetensors" else "the engine"
     lines.append("%s; %s %s" % (summary(findings), who, {
-        "accepts": "would load this file", "refuses": "refuses this file",
+        "accepts": "would load this file", "refuses": "refuses this %s" % ("folder" if format == "uqff" else "file"),
         "unknown": "may load this file: its versions differ",
     }[engine]))  # fmt: skip
     return finish(args, format, ok, findings, {"engine": engine}, lines)

@@ -188,6 +188,10 @@ class _Audit:
         for name in ("has_q_norm", "has_mrope", "has_vision"):
             if getattr(a, name) > 1:
                 wrong("warning", name, "%d, expected 0 or 1" % getattr(a, name))
+        for name in structs.POSITIVE_WORDS:
+            value = getattr(a, name)
+            if not 0 < value < float("inf"):
+                wrong("warning", name, "%r, expected a positive number" % value)
         if a.n_kv_heads == 0 or a.n_heads % (a.n_kv_heads or 1):
             wrong("error", "n_kv_heads", "%d does not divide n_heads %d" % (a.n_kv_heads, a.n_heads))
         if a.head_dim_full != a.head_dim:

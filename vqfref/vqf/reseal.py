@@ -20,7 +20,7 @@ from vqfref.sink import AtomicFile, InPlace
 from vqfref.source import Source
 from vqfref.vqf.reader import check_bounds, load_directory, load_head
 from vqfref.vqf.seal import USER_IDS, Tags, canonical_header, derive_keys, plaintext
-from vqfref.vqf.structs import DIR_OFFSET, FLAG_ENC, FLAG_SIGNED, SIG, SIZES, TENSOR
+from vqfref.vqf.structs import DIR_OFFSET, FLAG_ENC, FLAG_SIGNED, POSITIVE_WORDS, SIG, SIZES, TENSOR
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -235,6 +235,8 @@ def packed_field(layout: Any, name: str, value: Any) -> tuple[int, bytes]:
         if any(isinstance(v, float) and v - v != 0 for v in values):
             raise OverflowError("not a finite number")
         packed = struct.pack("<%d%s" % (field.count, SIZES[field.type][0]), *values)
+        if name in POSITIVE_WORDS and not values[0] > 0:
+            raise OverflowError("not a positive number")
     except (struct.error, OverflowError) as error:
         raise UsageError("usage.field.range", "%s can't hold this: %s" % (name, error), field=name) from None
     return layout.offset_of("arch." + name), packed

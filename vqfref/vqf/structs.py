@@ -18,6 +18,11 @@ if TYPE_CHECKING:
 
 # Section 2, constants.
 MAGIC = 0x57465146  # stored little-endian: 46 51 46 57, "FQFW"
+POSITIVE_WORDS = (
+    "max_seq_len",
+    "rope_theta",
+    "norm_eps",
+)  # of arch: no model has another, though no gate looks at them
 VERSION_OBSOLETE, VERSION_DENSE, VERSION_MOE = 1, 2, 3
 TENSOR_ALIGN = 64
 PAGE = 4096  # data_offset is a multiple of it in the files of the engine's converter
