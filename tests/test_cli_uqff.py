@@ -129,12 +129,12 @@ class Show(FolderTest):
 class Judge(FolderTest):
     def test_check_of_a_sound_folder_is_clean(self) -> None:
         code, out, _, _ = run("check", self.edited("afq3", lambda f: None, report=True))
-        self.assertEqual((code, out), (0, "clean; the engine would load this file\n"))
+        self.assertEqual((code, out), (0, "clean; the engine would load this folder\n"))
 
     def test_check_prints_every_finding_and_the_engines_word(self) -> None:
         for edit, code_of, word in (
-            (lambda f: f.shards[f.first][1].update({Q + ".weight.bits": u8(5)}), "uqff.a1.range", "refuses this file"),
-            (lambda f: f.shards[f.first][1].update({Q + ".bias": smooth("F32", 3)}), "uqff.b1.shape", "would load this file"),
+            (lambda f: f.shards[f.first][1].update({Q + ".weight.bits": u8(5)}), "uqff.a1.range", "refuses this folder"),
+            (lambda f: f.shards[f.first][1].update({Q + ".bias": smooth("F32", 3)}), "uqff.b1.shape", "would load this folder"),
         ):  # fmt: skip
             path = self.edited("afq3", edit)
             code, out, _, _ = run("check", path)

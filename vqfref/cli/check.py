@@ -57,10 +57,10 @@ def run_check(args: argparse.Namespace) -> int:
     lines = [str(f) for f in findings]
     format = vqfref.sniff(args.file)
     who = "the safetensors library" if format == "safetensors" else "the engine"
-    lines.append("%s; %s %s" % (summary(findings), who, {
-        "accepts": "would load this file", "refuses": "refuses this %s" % ("folder" if format == "uqff" else "file"),
-        "unknown": "may load this file: its versions differ",
-    }[engine]))  # fmt: skip
+    does = {"accepts": "would load", "refuses": "refuses", "unknown": "may load"}[engine]
+    what = "this folder" if format == "uqff" else "this file"
+    doubt = ": its versions differ" if engine == "unknown" else ""
+    lines.append("%s; %s %s %s%s" % (summary(findings), who, does, what, doubt))
     return finish(args, format, ok, findings, {"engine": engine}, lines)
 
 
