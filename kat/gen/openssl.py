@@ -24,14 +24,16 @@ import sys
 import tempfile
 from pathlib import Path
 
+from suite import KAT, case, data, main, prove
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any, Callable, Dict, Iterator, Optional, Tuple
+    from typing import Callable, Iterator, Optional, Tuple
+
+    from suite import Case
 
     Point = Optional[Tuple[int, int]]
-    Case = Dict[str, Any]
 
-KAT = Path(__file__).resolve().parent.parent
 OPENSSL = "OpenSSL 3"
 AGREES = "generator; OpenSSL 3 agrees"
 
@@ -77,39 +79,6 @@ FLAGS = {
     "nonce-useless": "a nonce that gives r = 0, r + k = n or s = 0",
     "fnv-order": "FNV-1a, xor before multiplication, on 64 bits",
 }
-
-
-def prove(true: object, claim: str) -> None:
-    """The property that a case exists for; also under python -O."""
-    if not true:
-        raise AssertionError(claim)
-
-
-# ---- cases
-
-
-def case(
-    name: str, comment: str, source: str, flags: str, into: dict[str, Any], out: dict[str, Any] | None = None,
-    error: str | None = None, level: str = "required", result: str | None = None,
-) -> Case:  # fmt: skip
-    """One case; bytes become hex. It is valid, unless `error` or `result` says otherwise."""
-    unknown = set(flags.split()) - set(FLAGS)
-    prove(not unknown, "flags are declared: %s" % unknown)
-
-    def plain(values: dict[str, Any]) -> dict[str, Any]:
-        return {k: v.hex() if isinstance(v, bytes) else v for k, v in values.items()}
-
-    made: Case = {"id": name, "comment": comment, "level": level, "flags": flags.split(), "source": source}
-    made.update({"since": "1.0.0", "in": plain(into), "out": plain(out or {})})
-    made["result"] = result or ("invalid" if error else "valid")
-    if error:
-        made["error"] = error
-    return made
-
-
-def data(label: str, size: int) -> bytes:
-    """Bytes without meaning that anybody can make again."""
-    return hashlib.shake_256(label.encode()).digest(size)
 
 
 def scalar(label: str) -> int:
@@ -1115,40 +1084,6 @@ FILES: dict[str, Callable[[dict[str, Case]], Iterator[Case]]] = {  # op: its cas
 }
 
 
-def text_of(cases: list[Case]) -> str:
-    """JSON with one case a line."""
-    return "[\n%s\n]\n" % ",\n".join(json.dumps(c, ensure_ascii=False) for c in cases)
-
-
-def make(check: bool) -> int:
-    """Write the files, or compare them; 1 if one differs."""
-    prove_the_curve()
-    status = 0
-    used: set[str] = set()
-    seen: set[str] = set()
-    for op, maker in FILES.items():
-        path = KAT / (op + ".json")
-        old = path.read_text("utf-8") if path.exists() else "[]"
-        kept = {c["id"]: c for c in json.loads(old)}
-        cases = list(maker(kept))
-        ids = [c["id"] for c in cases]
-        prove(len(set(ids)) == len(ids) and not seen & set(ids), "every id is there once")
-        inputs = [json.dumps([c["in"]]) for c in cases]
-        prove(len(set(inputs)) == len(inputs), "no case has another one's input: %s" % op)
-        prove(max(map(len, inputs)) < 60000, "every case fits on one line of the protocol: %s" % op)
-        seen.update(ids)
-        used.update(flag for c in cases for flag in c["flags"])
-        new = text_of(cases)
-        counts = [sum(c["result"] == result for c in cases) for result in ("valid", "invalid", "acceptable")]
-        state = "same" if new == old else "differs" if check else "written"
-        print("%-18s %4d valid %4d invalid %2d acceptable %7d bytes: %s" % (op, *counts, len(new), state))
-        status |= check and new != old
-        if not check and new != old:
-            path.write_text(new, "utf-8")
-    prove(used == set(FLAGS), "every flag has cases: %s" % (set(FLAGS) - used))
-    return status
-
-
 def cross(count: int) -> int:
     """Signatures of vqfref's judged by OpenSSL, and OpenSSL's by vqfref, each good and with one bit flipped."""
     sys.path.insert(0, str(KAT.parent))
@@ -1173,6 +1108,5 @@ def cross(count: int) -> int:
 if __name__ == "__main__":
     if sys.argv[1:2] == ["--cross"]:
         sys.exit(cross(int(sys.argv[2])))
-    if sys.argv[1:] not in ([], ["--check"]):
-        sys.exit(__doc__)
-    sys.exit(make(check="--check" in sys.argv))
+    prove_the_curve()
+    sys.exit(main(sys.argv[1:], __doc__, FLAGS, FILES))
