@@ -16,8 +16,6 @@ nonces: a signature that stands in the file already, for the same input, stays a
 
 from __future__ import annotations
 
-import hashlib
-import json
 import re
 import subprocess
 import sys
