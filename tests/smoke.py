@@ -6,6 +6,7 @@ The facts about the files come from kat/files/sealed.json.
 
 import io
 import os
+import struct
 import sys
 
 try:
@@ -15,6 +16,7 @@ except ImportError:  # Yocto's core image
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 FILES = os.path.join(ROOT, "kat", "files")
+PLAIN = os.path.join(FILES, "mini-q4-h448-plain.vqf")
 sys.path.insert(0, ROOT)
 
 import vqfref
@@ -68,17 +70,67 @@ for fact in facts:
     expect(name + " values", values == plain and len(values) > 0, True)
     expect(name + " no errors", [str(f) for f in vqfref.check(path) if f.severity == "error"], [])
 
-path = os.path.join(FILES, "mini-q4-h448-plain.vqf")
 for argv, word in (
     (("--version",), vqfref.__version__),
-    (("info", path), "vqf"),
-    (("header", path), "data_offset"),
-    (("ls", path), plain[0][0]),
-    (("check", path), ""),
-    (("hexdump", path), ""),
+    (("info", PLAIN), "vqf"),
+    (("header", PLAIN), "data_offset"),
+    (("ls", PLAIN), plain[0][0]),
+    (("check", PLAIN), ""),
+    (("hexdump", PLAIN), ""),
     (("env",), "mmap"),
 ):
     status, output = command(*argv)
     expect("vqfref " + argv[0], (status, len(output) > 0, word.lower() in output.lower()), (0, True, True))
+
+
+
+def beyond_4_gib(path):
+    """The sample with 2^26 more tokens, as a sparse file: (offsets by name, values of the last token)."""
+    data = bytearray(read(PLAIN))
+    n, (start,) = data[12], struct.unpack_from("<Q", data, 200)
+    tokens = (1 << 26) + struct.unpack_from("<I", data, 40)[0]
+    struct.pack_into("<I", data, 40, tokens)
+    offset, offsets, pieces = start, {}, []
+    for i in range(n):
+        place = 448 + 64 * i
+        name, qtype, rows, cols, old, size = struct.unpack_from("<32sIII4xQQ", data, place)
+        pieces.append((offset, bytes(data[old : old + size])))
+        offsets[name.rstrip(b"\0").decode()] = offset
+        if name.startswith((b"token_embed", b"q4_lm")):
+            size, rows = size // rows * tokens, tokens
+        struct.pack_into("<32sIII4xQQ", data, place, name, qtype, rows, cols, offset, size)
+        offset = (offset + size + 63) // 64 * 64
+    struct.pack_into("<QQ", data, 200, start, offset)
+    with open(path, "wb") as file:
+        for at, piece in [(0, bytes(data[:start])), *pieces, (start + 64 * tokens - 64, bytes(range(64)))]:
+            file.seek(at)
+            file.write(piece)
+        file.seek(offset)
+        file.write(b"checksum")
+    return offsets, list(struct.unpack("<32e", bytes(range(64))))
+
+
+path = os.path.join(os.environ.get("TMPDIR", "/tmp"), "vqfref-smoke-%d.vqf" % os.getpid())
+try:
+    offsets, last = beyond_4_gib(path)
+    size = os.stat(path).st_size
+    expect("sparse file of %d bytes" % size, (size > 5 << 30, offsets["final_norm"] > 1 << 32), (True, True))
+    with vqfref.open(path) as file:
+        tokens = file.info("token_embed").shape[0]
+        values = file.get_tensor("token_embed", rows=slice(tokens - 1, tokens)).tolist()
+        expect("the row that ends beyond 4 GiB", values, last)
+        for name, expected in plain:
+            if name not in ("token_embed", "q4_lm"):
+                expect("%s at %#x" % (name, offsets[name]), file.get_tensor(name).tolist(), expected)
+        head = file.get_tensor("q4_lm", rows=slice(0, 1)).tolist()
+        expect("q4_lm at %#x" % offsets["q4_lm"], head, dict(plain)["q4_lm"][: len(head)])
+    expect("its structure is sound", [f.code for f in vqfref.check(path)], ["vqf.zeros.limit"])
+finally:
+    if os.path.exists(path):
+        os.remove(path)
+
+status, output = command("kat", "selftest")
+print(output, end="")
+expect("vqfref kat selftest", (status, " 0 failed, 0 skipped" in output), (0, True))
 
 print("smoke: %d ok" % passed)
