@@ -9,7 +9,8 @@ import unittest
 from array import array
 
 from tests.test_kquants import f32_sha256, stored
-from vqfref.quant import ggml
+from vqfref.errors import UsageError
+from vqfref.quant import afq, blocks, floats, ggml, minifloat
 from vqfref.quant.floats import bf16_decode, f32_decode, f32_encode
 
 TYPE_CHECKING = False
@@ -155,6 +156,42 @@ class Encoders(unittest.TestCase):
             self.assertTrue(
                 all(map(math.isfinite, ggml.decode(name, bytes.fromhex(block(name, [1e-42, -1e-42]))))), name
             )
+
+    def test_what_is_no_whole_block_is_refused_and_nothing_is_no_block(self) -> None:
+        decoders = [(lambda data, t=t: ggml.decode(t.name, data), t.block_bytes) for t in ggml.TYPES.values()]
+        decoders += [
+            (blocks.q8_0_decode, 34), (blocks.q4_0_decode, 18), (blocks.q2_1_decode, 16), (floats.f32_decode, 4),
+            (floats.f16_decode, 2), (floats.bf16_decode, 2), (lambda data: minifloat.f8q8_decode(data, 32), 33),
+        ]  # fmt: skip
+        encoders = [(lambda x, t=t: ggml.encode(t.name, x), t.block_elements) for t in ggml.TYPES.values()]
+        encoders += [(getattr(blocks, n + "_encode"), 32) for n in ("q8_0", "q4_0", "q4i", "g256", "q2_1")]
+        encoders += [(minifloat.mxfp4_encode, 32), (lambda x: afq.afq_encode(x, 4), 64)]
+        for call, unit in [(f, n) for f, n in decoders + encoders if n > 1]:
+            for nothing in (bytes(0), bytes(unit)):
+                call(nothing)
+            for length in (1, unit - 1, unit + 1, 40 * unit + 1):
+                with self.assertRaises(UsageError) as caught:
+                    call(bytes(length))
+                self.assertEqual(caught.exception.code, "usage.blocks.truncated")
+
+    def test_codes_and_scales_must_belong_together(self) -> None:
+        one = array("f", [1.0])
+        for call in (
+            lambda: minifloat.mxfp4_decode(bytes(16), bytes(2)),
+            lambda: minifloat.mxfp4_decode(bytes(17), bytes(1)),
+            lambda: afq.afq_decode(bytes(32), one, one + one, 4, 64),
+            lambda: afq.afq_decode(bytes(32), one + one, one, 4, 64),
+            lambda: afq.afq_decode(bytes(36), one, one, 4, 64),
+        ):
+            with self.assertRaises(UsageError) as caught:
+                call()
+            self.assertEqual(caught.exception.code, "usage.scales.shape")
+
+    def test_an_unknown_type_is_refused_by_name(self) -> None:
+        for call in (ggml.encode, ggml.decode):
+            with self.assertRaises(UsageError) as caught:
+                call("q9_0", b"")
+            self.assertEqual(caught.exception.code, "usage.type.unsupported")
 
     def test_what_is_not_finite_raises_nothing(self) -> None:
         for name in OF_32:

@@ -15,6 +15,8 @@ from fractions import Fraction
 
 from tests.test_floats import INF, NAN, stored
 from tests.test_tiles import tiled
+from vqfref import kernels
+from vqfref.errors import UsageError
 from vqfref.quant import blocks, matmul
 
 TYPE_CHECKING = False
@@ -236,6 +238,36 @@ class Products(unittest.TestCase):
         for layout in ("linear", "q8_8x8"):
             self.assertEqual(matmul.matvec(b"", [1.0] * 32, "q8_0", layout), array("f"))
             self.assertEqual(matmul.matvec_float(b"", [1.0] * 32, "q8_0", layout), array("f"))
+
+
+class Refusals(unittest.TestCase):
+    def test_what_is_no_matrix_for_this_vector_is_refused(self) -> None:
+        for rows in (1, 16):  # few and many: the plain version and the quick one
+            for size, cols, encoding, layout, code in (
+                (68 * rows - 1, 64, "q8_0", "linear", "usage.blocks.truncated"),
+                (68 * rows + 34, 64, "q8_0", "linear", "usage.matrix.shape"),
+                (68 * rows, 0, "q8_0", "linear", "usage.matrix.shape"),
+                (68 * rows, 63, "q8_0", "linear", "usage.blocks.truncated"),
+                (68 * rows, 64, "q9_0", "linear", "usage.type.unsupported"),
+                (68 * 8, 64, "q8_0", "q9_8x8", "usage.layout.unsupported"),
+                (18 * 34 * 8, 32, "q8_0", "q4_8x8l", "usage.tiles.layout"),
+                (68 * 7, 64, "q8_0", "q8_8x8", "usage.matrix.shape"),
+            ):
+                for function in (matmul.matvec, kernels.matvec):
+                    with self.assertRaises(UsageError) as caught:
+                        function(bytes(size), array("f", [1.0] * cols), encoding, layout)
+                    self.assertEqual(caught.exception.code, code, (size, cols, encoding, layout))
+
+    def test_block_sums_of_a_row_and_a_vector_of_unequal_length_are_refused(self) -> None:
+        for size, count, encoding, code in (
+            (68, 1, "q8_0", "usage.vector.shape"),
+            (34, 2, "q8_0", "usage.vector.shape"),
+            (35, 1, "q8_0", "usage.vector.shape"),
+            (34, 1, "q5_0", "usage.type.unsupported"),
+        ):
+            with self.assertRaises(UsageError) as caught:
+                matmul.block_sums(bytes(size), [[0] * 32] * count, encoding)
+            self.assertEqual(caught.exception.code, code)
 
 
 class Floats(unittest.TestCase):

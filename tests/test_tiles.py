@@ -6,6 +6,8 @@ import hashlib
 import types
 import unittest
 
+from vqfref import kernels
+from vqfref.errors import UsageError
 from vqfref.quant import tiles
 
 TYPE_CHECKING = False
@@ -132,9 +134,27 @@ class Tiles(unittest.TestCase):
 
     def test_rows_come_a_group_at_a_time(self) -> None:
         rows = matrix(8, 32, "q4_4x4")
-        found = tiles.untiled_rows(tiled(rows, "q4_4x4") + b"a tile that was cut", 32, "q4_4x4")
+        found = tiles.untiled_rows(tiled(rows, "q4_4x4"), 32, "q4_4x4")
         self.assertIsInstance(found, types.GeneratorType)
         self.assertEqual([next(found) for _ in range(8)], rows)
+
+    def test_what_is_no_whole_matrix_of_tiles_is_refused(self) -> None:
+        for layout, (height, size, _, _) in tiles.LAYOUTS.items():
+            whole = height * size
+            for length, cols, code in (
+                (whole - 1, 32, "usage.blocks.truncated"),
+                (whole + 1, 32, "usage.blocks.truncated"),
+                (17 * whole + size, 32, "usage.matrix.shape"),  # a row too many
+                (whole, 64, "usage.matrix.shape"),
+                (whole, 0, "usage.matrix.shape"),
+                (whole, -32, "usage.matrix.shape"),
+                (17 * whole, 33, "usage.matrix.shape"),
+                (whole, (1 << 32) + 32, "usage.matrix.shape"),
+            ):
+                for function in (tiles.tile, tiles.untile, kernels.tile, kernels.untile):
+                    with self.assertRaises(UsageError) as caught:
+                        function(bytes(length), cols, layout)
+                    self.assertEqual(caught.exception.code, code, (layout, length, cols))
 
 
 class Copies(unittest.TestCase):

@@ -21,7 +21,7 @@ from vqfref.fast.floats import all_finite, lanes
 from vqfref.fast.tiles import untile
 from vqfref.quant.blocks import BLOCK
 from vqfref.quant.floats import f16_decode, f32_encode
-from vqfref.quant.matmul import BLOCK_BYTES
+from vqfref.quant.matmul import BLOCK_BYTES, block_bytes
 from vqfref.quant.matmul import matvec_quantized as plain_matvec_quantized
 
 TYPE_CHECKING = False
@@ -41,7 +41,7 @@ def matvec_quantized(
 ) -> array[float]:
     """A matrix of Q8_0 or Q4_0 rows times a vector that is quantized already."""
     scales, codes = activation
-    row = len(scales) * BLOCK_BYTES[encoding]
+    row = len(scales) * block_bytes(encoding, layout)
     if not _is_fit(data, row) or not _are_int8(codes):
         return plain_matvec_quantized(data, activation, encoding, layout)
     out = array("f")
@@ -57,7 +57,7 @@ def matvec_quantized(
 
 def multiplier(data: bytes | memoryview, encoding: str, layout: str, cols: int) -> Callable[[Activation], array[float]]:
     """`matvec_quantized` for one matrix, whose columns are made once."""
-    size = BLOCK_BYTES[encoding]
+    size = block_bytes(encoding, layout)
     row = cols // BLOCK * size
     pieces = []
     if _is_fit(data, row):

@@ -10,7 +10,7 @@ from __future__ import annotations
 import binascii
 import io
 
-from vqfref.quant.tiles import LAYOUTS
+from vqfref.quant.tiles import LAYOUTS, layout_for
 from vqfref.quant.tiles import tile as plain_tile
 from vqfref.quant.tiles import untile as plain_untile
 
@@ -25,7 +25,7 @@ _XOR_88 = bytes(b ^ 0x88 for b in range(256))
 
 def tile(data: bytes | bytearray | memoryview, cols: int, layout: str) -> bytes:
     """Rows of blocks, `cols` elements a row, rearranged into tiles."""
-    height, size, _, xor = LAYOUTS[layout]
+    height, size, _, xor = layout_for(len(data), cols, layout)
     row = cols // 32 * size
     if not _is_worth_it(len(data), height, row, size):
         return plain_tile(data, cols, layout)
@@ -46,7 +46,7 @@ def untile(data: bytes | bytearray | memoryview, cols: int, layout: str) -> byte
     layout, _, inner = layout.partition(" of ")
     if inner:
         return untile(untile(data, cols, layout), cols, inner)
-    height, size, _, xor = LAYOUTS[layout]
+    height, size, _, xor = layout_for(len(data), cols, layout)
     row = cols // 32 * size
     if not _is_worth_it(len(data), height, row, size):
         return plain_untile(data, cols, layout)

@@ -20,9 +20,12 @@ from vqfref.vqf.reader import check_bounds, read_directory, read_head
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any, Callable, Mapping
+    from typing import Any, Callable, Mapping, TypeVar
 
+    Choice = TypeVar("Choice")
     Fields = Mapping[str, str]
+
+MAX_DIGITS = 640  # of an integer; Python refuses to read very long ones
 
 VQF_ENCODERS: dict[str, Callable[[Any], bytes]] = {
     "vqf_q8_0": blocks.q8_0_encode,
@@ -38,6 +41,7 @@ VQF_DECODERS = {
     "vqf_g256": blocks.q8_0_decode,
     "vqf_q2_1": blocks.q2_1_decode,
 }
+AFQ_BITS = {"afq%d" % bits: bits for bits in afq.BITS}
 
 
 def run(op: str, fields: Fields) -> dict[str, str]:
@@ -56,6 +60,21 @@ def _floats(fields: Fields, name: str) -> array[float]:
     return floats.f32_decode(_bytes(fields, name))
 
 
+def _int(fields: Fields, name: str) -> int:
+    text = fields[name]
+    digits = text[1:] if text.startswith("-") else text
+    if not (digits.isascii() and digits.isdigit() and len(digits) <= MAX_DIGITS):
+        raise UsageError("kat.field.json", "%s is no integer" % name, field=name)
+    return int(text)
+
+
+def _one_of(fields: Fields, name: str, choices: Mapping[str, Choice]) -> Choice:
+    if fields[name] not in choices:
+        found = name, fields[name], " ".join(choices)
+        raise UsageError("kat.choice.unsupported", "no %s %r; there are %s" % found, field=name)
+    return choices[fields[name]]
+
+
 def _hex(values: Any) -> str:
     return floats.f32_encode(values).hex()
 
@@ -72,17 +91,17 @@ def op_hmac_sm3(f: Fields) -> dict[str, str]:
 
 
 def op_sm3_kdf(f: Fields) -> dict[str, str]:
-    return {"key": sm3.kdf(_bytes(f, "z"), int(f["klen"]), kernels.sm3_new).hex()}
+    return {"key": sm3.kdf(_bytes(f, "z"), _int(f, "klen"), kernels.sm3_new).hex()}
 
 
 def op_sm4_block(f: Fields) -> dict[str, str]:
     rk = sm4.expand_key(_bytes(f, "key"))
-    work = {"encrypt": sm4.encrypt_block, "decrypt": sm4.decrypt_block}[f["mode"]]
+    work = _one_of(f, "mode", {"encrypt": sm4.encrypt_block, "decrypt": sm4.decrypt_block})
     return {"block": work(rk, _bytes(f, "block")).hex()}
 
 
 def op_sm4_ctr(f: Fields) -> dict[str, str]:
-    return {"data": kernels.sm4_ctr(_bytes(f, "key"), _bytes(f, "iv"), _bytes(f, "data"), int(f["offset"])).hex()}
+    return {"data": kernels.sm4_ctr(_bytes(f, "key"), _bytes(f, "iv"), _bytes(f, "data"), _int(f, "offset")).hex()}
 
 
 def op_fnv1a64(f: Fields) -> dict[str, str]:
@@ -128,7 +147,7 @@ def op_f16_decode(f: Fields) -> dict[str, str]:
 
 
 def op_f16_encode(f: Fields) -> dict[str, str]:
-    encode = {"nearest": kernels.f16_encode, "truncate": kernels.f16_encode_truncated}[f["mode"]]
+    encode = _one_of(f, "mode", {"nearest": kernels.f16_encode, "truncate": kernels.f16_encode_truncated})
     return {"data": encode(_floats(f, "f32")).hex()}
 
 
@@ -161,8 +180,8 @@ def op_quantize(f: Fields) -> dict[str, str]:
     if name == "mxfp4":
         packed, scales = minifloat.mxfp4_encode(values)
         return {"data": (packed + scales).hex()}
-    if name.startswith("afq"):
-        packed, s, b = afq.afq_encode(values, int(name[3:]))
+    if name in AFQ_BITS:
+        packed, s, b = afq.afq_encode(values, AFQ_BITS[name])
         return {"data": (packed + floats.f32_encode(s) + floats.f32_encode(b)).hex()}
     return {"data": ggml.encode(name, values).hex()}
 
@@ -174,10 +193,12 @@ def op_dequantize(f: Fields) -> dict[str, str]:
     if name == "f8q8":
         return {"f32": _hex(minifloat.f8q8_decode(data, len(data) // 33 * 32))}
     if name == "mxfp4":
+        floats.check_whole(len(data), 17)
         packed = len(data) // 17 * 16
         return {"f32": _hex(minifloat.mxfp4_decode(data[:packed], data[packed:]))}
-    if name.startswith("afq"):
-        bits = int(name[3:])
+    if name in AFQ_BITS:
+        bits = AFQ_BITS[name]
+        floats.check_whole(len(data), 8 * bits + 8)
         groups = len(data) // (8 * bits + 8)
         packed = groups * 8 * bits
         scales, biases = (floats.f32_decode(data[packed + 4 * groups * i :][: 4 * groups]) for i in (0, 1))
@@ -186,28 +207,32 @@ def op_dequantize(f: Fields) -> dict[str, str]:
 
 
 def op_tile(f: Fields) -> dict[str, str]:
-    return {"data": kernels.tile(_bytes(f, "data"), int(f["cols"]), f["layout"]).hex()}
+    return {"data": kernels.tile(_bytes(f, "data"), _int(f, "cols"), f["layout"]).hex()}
 
 
 def op_untile(f: Fields) -> dict[str, str]:
-    return {"data": kernels.untile(_bytes(f, "data"), int(f["cols"]), f["layout"]).hex()}
+    return {"data": kernels.untile(_bytes(f, "data"), _int(f, "cols"), f["layout"]).hex()}
 
 
 def op_block_sums(f: Fields) -> dict[str, str]:
-    x = struct.unpack("<%db" % (len(f["x"]) // 2), _bytes(f, "x"))
-    codes = [list(x[i : i + 32]) for i in range(0, len(x), 32)]
+    x = _bytes(f, "x")
+    floats.check_whole(len(x), 32)
+    codes = [list(block) for block in struct.iter_unpack("<32b", x)]
     return {"sums": ",".join(map(str, matmul.block_sums(_bytes(f, "row"), codes, f["type"])))}
 
 
 def op_matvec(f: Fields) -> dict[str, str]:
-    return {"y": _hex(kernels.matvec(_bytes(f, "data"), _floats(f, "x"), f["type"], f["layout"]))}
+    x, cols = _floats(f, "x"), _int(f, "cols")
+    if len(x) != cols:
+        raise UsageError("usage.vector.shape", "a vector of %d values for %d columns" % (len(x), cols), field="x")
+    return {"y": _hex(kernels.matvec(_bytes(f, "data"), x, f["type"], f["layout"]))}
 
 
 # ---- files
 
 
 def op_vqf_header(f: Fields) -> dict[str, str]:
-    head = read_head(_bytes(f, "head"), int(f["size"]))
+    head = read_head(_bytes(f, "head"), _int(f, "size"))
     h = head.header
     return {
         "form": str(head.layout.size), "n_tensors": str(h.n_tensors), "data_offset": str(h.data_offset),
@@ -216,7 +241,7 @@ def op_vqf_header(f: Fields) -> dict[str, str]:
 
 
 def op_vqf_directory(f: Fields) -> dict[str, str]:
-    head = read_head(_bytes(f, "head"), int(f["size"]))
+    head = read_head(_bytes(f, "head"), _int(f, "size"))
     entries = read_directory(_bytes(f, "directory"), head)
     for entry in entries:
         check_bounds(entry, head)
@@ -247,9 +272,9 @@ def op_vqf_geometry(f: Fields) -> dict[str, str]:
         name, _, value = part.partition(":")
         if name not in words:
             raise UsageError("kat.field.json", "no arch word %r" % name, field="arch")
-        words[name] = int(value)
+        words[name] = _int({name: value}, name)
     arch = structs.Arch(**words)
-    p = geometry.plan(arch, f["wmode"], x8=f["x8"] == "1", q8_tile=int(f["q8_tile"]), form=int(f["form"]))
+    p = geometry.plan(arch, f["wmode"], x8=f["x8"] == "1", q8_tile=_int(f, "q8_tile"), form=_int(f, "form"))
     return {
         "version": str(p.version), "flags": str(p.flags), "n_tensors": str(len(p.tensors)),
         "data_offset": str(p.data_offset), "file_len": str(p.file_len), "size": str(p.size),
@@ -259,7 +284,7 @@ def op_vqf_geometry(f: Fields) -> dict[str, str]:
 def op_vqf_convert(f: Fields) -> dict[str, str]:
     from vqfref.kat.models import converted
 
-    data, flags, n = converted(f["model"], f["wmode"], f["x8"] == "1", int(f["q8_tile"]), int(f["form"]))
+    data, flags, n = converted(f["model"], f["wmode"], f["x8"] == "1", _int(f, "q8_tile"), _int(f, "form"))
     return {"size": str(len(data)), "flags": str(flags), "n_tensors": str(n), "sm3": kernels.sm3(data).hex()}
 
 
@@ -292,7 +317,7 @@ def op_uqff_set(f: Fields) -> dict[str, str]:
 
 def op_uqff_slice(f: Fields) -> dict[str, str]:
     with _uqff(f["path"]) as file:
-        part = file.slice(f["key"], dim=int(f["dim"]), rank=int(f["rank"]), world=int(f["world"]))
+        part = file.slice(f["key"], dim=_int(f, "dim"), rank=_int(f, "rank"), world=_int(f, "world"))
         data = b"".join(bytes(part.read(s)) for s in ("", ".scales", ".biases") if s in part.pieces)
         return {"shape": ",".join(map(str, part.shape)), "sm3": kernels.sm3(data).hex()}
 

@@ -10,8 +10,9 @@ from __future__ import annotations
 
 from array import array
 
+from vqfref.errors import UsageError
 from vqfref.quant.arith import nearest
-from vqfref.quant.floats import f32
+from vqfref.quant.floats import check_whole, f32
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -31,6 +32,9 @@ def afq_decode(
     the engine does with the result, a cast to the dtype in which the scales are stored, is left to the caller.
     """
     size, stop, mask = group_size * bits // 8, group_size * bits, (1 << bits) - 1
+    if not len(packed) == size * len(scales) == size * len(biases):
+        found = len(packed), len(scales), len(biases)
+        raise UsageError("usage.scales.shape", "%d bytes of codes for %d scales and %d biases" % found)
     out = array("f")
     for g, (scale, bias) in enumerate(zip(scales, biases)):
         stream = int.from_bytes(packed[g * size : (g + 1) * size], "little")
@@ -45,6 +49,7 @@ def afq_encode(values: Sequence[float], bits: int, group_size: int = 64) -> tupl
     Scales and biases are in single precision, from which the codes come; to store them the caller casts them to the
     working dtype.
     """
+    check_whole(len(values), group_size, "values")
     top = (1 << bits) - 1
     packed, scales, biases = bytearray(), array("f"), array("f")
     for at in range(0, len(values), group_size):

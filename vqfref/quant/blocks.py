@@ -14,7 +14,7 @@ import math
 import struct
 from array import array
 
-from vqfref.quant.floats import f16_bits, f16_bits_truncated, f32
+from vqfref.quant.floats import check_whole, f16_bits, f16_bits_truncated, f32
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -40,6 +40,7 @@ def _reciprocal(x: float) -> float:
 
 def q8_0_decode(data: bytes | bytearray | memoryview) -> array[float]:
     """The values of whole Q8_0 blocks. Exact: an int8 times a half fits single precision."""
+    check_whole(len(data), Q8_0_BYTES)
     out = array("f")
     for d, *q in struct.iter_unpack("<e32b", data):
         out.extend([d * v for v in q])
@@ -60,6 +61,7 @@ def q8_scale(values: Sequence[float]) -> float:
 
 def q8_0_encode(values: Sequence[float], legacy: bool = False) -> bytes:
     """Q8_0 blocks of single-precision values; their number is a multiple of 32."""
+    check_whole(len(values), BLOCK, "values")
     out = bytearray()
     for at in range(0, len(values), BLOCK):
         block = values[at : at + BLOCK]
@@ -79,6 +81,7 @@ def _q8_codes(block: Sequence[float], s: float, legacy: bool) -> bytes:
 def g256_encode(values: Sequence[float], legacy: bool = False) -> bytes:
     """Q8_0 blocks of one layer whose scale is computed over 256 elements. What is left behind the last full group stays
     zero bytes, scale included: the engine loses those weights."""
+    check_whole(len(values), BLOCK, "values")
     out = bytearray(len(values) // BLOCK * Q8_0_BYTES)
     for at in range(0, len(values) - GROUP + 1, GROUP):
         s = q8_scale(values[at : at + GROUP])
@@ -93,6 +96,7 @@ def g256_encode(values: Sequence[float], legacy: bool = False) -> bytes:
 
 def q4_0_decode(data: bytes | bytearray | memoryview) -> array[float]:
     """The values of whole Q4_0 blocks. Exact in single precision."""
+    check_whole(len(data), Q4_0_BYTES)
     out = array("f")
     for d, *q in struct.iter_unpack("<e16B", data):
         out.extend([d * ((v & 15) - 8) for v in q])
@@ -118,6 +122,7 @@ def q4_0_codes(block: Sequence[float]) -> tuple[float, list[int]]:
 
 def q4_0_encode(values: Sequence[float], legacy: bool = False) -> bytes:
     """Q4_0 blocks of single-precision values; their number is a multiple of 32."""
+    check_whole(len(values), BLOCK, "values")
     out = bytearray()
     for at in range(0, len(values), BLOCK):
         d, n = q4_0_codes(values[at : at + BLOCK])
@@ -130,6 +135,7 @@ def q4_0_encode(values: Sequence[float], legacy: bool = False) -> bytes:
 
 def q4i_encode(values: Sequence[float], legacy: bool = False) -> bytes:
     """Q4_0's d and its codes less 8, one int8 each in natural order. Decode with `q8_0_decode`."""
+    check_whole(len(values), BLOCK, "values")
     out = bytearray()
     for at in range(0, len(values), BLOCK):
         d, n = q4_0_codes(values[at : at + BLOCK])
@@ -142,6 +148,7 @@ def q4i_encode(values: Sequence[float], legacy: bool = False) -> bytes:
 
 def q2_1_decode(data: bytes | bytearray | memoryview) -> array[float]:
     """The values m_h + d_h * q of whole Q2_1 blocks, each operation in single precision."""
+    check_whole(len(data), Q2_1_BYTES)
     out = array("f")
     for d0, m0, d1, m1, *q in struct.iter_unpack("<4e8B", data):
         for d, m, codes in ((d0, m0, q[:4]), (d1, m1, q[4:])):
@@ -152,6 +159,7 @@ def q2_1_decode(data: bytes | bytearray | memoryview) -> array[float]:
 
 def q2_1_encode(values: Sequence[float]) -> bytes:
     """Q2_1 blocks of single-precision values; their number is a multiple of 32."""
+    check_whole(len(values), BLOCK, "values")
     out = bytearray()
     for at in range(0, len(values), BLOCK):
         scales, codes = [], bytearray()

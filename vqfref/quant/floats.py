@@ -10,9 +10,17 @@ import struct
 import sys
 from array import array
 
+from vqfref.errors import UsageError
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Iterable
+
+
+def check_whole(length: int, unit: int, what: str = "bytes") -> None:
+    """Raises UsageError if so many bytes, or values, end inside a unit. None at all are zero units."""
+    if length % unit:
+        raise UsageError("usage.blocks.truncated", "%d %s, expected a multiple of %d" % (length, what, unit))
 
 
 # ---- single numbers
@@ -58,6 +66,7 @@ def f16_value(bits: int) -> float:
 
 def _array(code: str, data: bytes | bytearray | memoryview) -> array[float]:
     values: array[float] = array(code)
+    check_whole(len(data), values.itemsize)
     values.frombytes(data)
     if sys.byteorder == "big":
         values.byteswap()
@@ -78,11 +87,13 @@ def f32_decode(data: bytes | bytearray | memoryview) -> array[float]:
 
 def f16_decode(data: bytes | bytearray | memoryview) -> array[float]:
     """Half-precision values, two bytes each; every half is exact in single precision."""
+    check_whole(len(data), 2)
     return array("f", struct.unpack("<%de" % (len(data) // 2), data))
 
 
 def bf16_decode(data: bytes | bytearray | memoryview) -> array[float]:
     """bf16 values, two bytes each: the upper half of a single-precision number."""
+    check_whole(len(data), 2)
     halves = struct.unpack("<%dH" % (len(data) // 2), data)
     return _array("f", struct.pack("<%dI" % len(halves), *[h << 16 for h in halves]))
 

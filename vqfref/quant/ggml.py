@@ -12,12 +12,14 @@ import struct
 from array import array
 from collections import namedtuple
 
+from vqfref.errors import UsageError
 from vqfref.quant import kquants
 from vqfref.quant.arith import divide, nearest, pack_fields, unpack_fields
 from vqfref.quant.blocks import q4_0_decode, q8_0_decode
 from vqfref.quant.floats import (
     bf16_decode,
     bf16_encode,
+    check_whole,
     f16_bits,
     f16_decode,
     f16_encode,
@@ -56,16 +58,25 @@ TYPES = {
 }
 
 BLOCK = 32
+_NAMED = {t.name: t for t in TYPES.values()}
 
 
 def decode(name: str, data: bytes | bytearray | memoryview) -> array[float]:
     """The values of whole blocks of the type called `name`, a flat array in the order of the file."""
+    check_whole(len(data), _named(name).block_bytes)
     return _DECODERS[name](data)
 
 
 def encode(name: str, values: Sequence[float]) -> bytes:
     """Blocks of the type called `name` from single-precision values; a multiple of the type's block_elements."""
+    check_whole(len(values), _named(name).block_elements, "values")
     return _ENCODERS[name](values)
+
+
+def _named(name: str) -> Type:
+    if name not in _NAMED:
+        raise UsageError("usage.type.unsupported", "no type %r; there are %s" % (name, " ".join(_NAMED)))
+    return _NAMED[name]
 
 
 # ---- what the encoders share: every operation is rounded to single precision, codes come from the unrounded d

@@ -11,9 +11,10 @@ from __future__ import annotations
 import struct
 from array import array
 
+from vqfref.errors import UsageError
 from vqfref.quant.blocks import BLOCK, Q4_0_BYTES, Q8_0_BYTES, q4_0_decode, q8_0_decode, q8_code, q8_scale
-from vqfref.quant.floats import f32
-from vqfref.quant.tiles import untiled_rows
+from vqfref.quant.floats import check_whole, f32
+from vqfref.quant.tiles import LAYOUTS, check_cols, untiled_rows
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -24,9 +25,20 @@ if TYPE_CHECKING:
 BLOCK_BYTES = {"q8_0": Q8_0_BYTES, "q4_0": Q4_0_BYTES}
 
 
+def block_bytes(encoding: str, layout: str = "linear") -> int:
+    """BLOCK_BYTES; raises UsageError for another encoding, and for tiles of another."""
+    if encoding not in BLOCK_BYTES:
+        raise UsageError("usage.type.unsupported", "no type %r here; there are %s" % (encoding, " ".join(BLOCK_BYTES)))
+    size = BLOCK_BYTES[encoding]
+    if layout in LAYOUTS and LAYOUTS[layout][1] != size:
+        raise UsageError("usage.tiles.layout", "%s are no tiles of %s" % (layout, encoding))
+    return size
+
+
 def quantize_activation(x: Sequence[float]) -> Activation:
     """(scales, codes): one single-precision scale and 32 int8 codes a block of 32 columns. Q8_0's arithmetic, but the
     scale is not rounded to f16."""
+    check_whole(len(x), BLOCK, "values")
     scales, codes = [], []
     for at in range(0, len(x), BLOCK):
         block = x[at : at + BLOCK]
@@ -39,6 +51,7 @@ def quantize_activation(x: Sequence[float]) -> Activation:
 
 def blocks_of(row: bytes | memoryview, encoding: str) -> Iterator[tuple[float, list[int]]]:
     """(d, 32 integer codes) of each block of a linear row; Q4_0 codes are less 8."""
+    check_whole(len(row), block_bytes(encoding))
     if encoding == "q8_0":
         for d, *q in struct.iter_unpack("<e32b", row):
             yield d, q
@@ -49,6 +62,9 @@ def blocks_of(row: bytes | memoryview, encoding: str) -> Iterator[tuple[float, l
 
 def block_sums(row: bytes | memoryview, codes: list[list[int]], encoding: str) -> list[int]:
     """The exact integer sum of w_q * x_q in each block of a linear row."""
+    if len(row) != len(codes) * block_bytes(encoding):
+        found = len(row), len(codes), encoding
+        raise UsageError("usage.vector.shape", "a row of %d bytes, a vector of %d blocks of %s" % found)
     return [sum([w * x for w, x in zip(q, xq)]) for (_, q), xq in zip(blocks_of(row, encoding), codes)]
 
 
@@ -64,10 +80,15 @@ def dot(row: bytes | memoryview, activation: Activation, encoding: str) -> float
 
 def rows_of(data: bytes | memoryview, cols: int, encoding: str, layout: str = "linear") -> Iterator[bytes | memoryview]:
     """The linear rows of a matrix, which may lie in tiles."""
+    check_cols(cols)
+    size = block_bytes(encoding, layout)
     if layout != "linear":
         yield from untiled_rows(data, cols, layout)
         return
-    size = cols // BLOCK * BLOCK_BYTES[encoding]
+    check_whole(len(data), size)
+    size *= cols // BLOCK
+    if len(data) % size:
+        raise UsageError("usage.matrix.shape", "%d bytes, expected rows of %d" % (len(data), size))
     view = memoryview(data)
     for at in range(0, len(data), size):
         yield view[at : at + size]

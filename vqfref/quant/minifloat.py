@@ -10,8 +10,9 @@ import math
 import struct
 from array import array
 
+from vqfref.errors import UsageError
 from vqfref.quant.arith import divide, nearest
-from vqfref.quant.floats import bf16_decode, bf16_encode, f32
+from vqfref.quant.floats import bf16_decode, bf16_encode, check_whole, f32
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -113,6 +114,7 @@ _F8Q8_SCALES = array("f", [v / 416 for v in E4M3])
 
 def f8q8_decode(data: bytes | bytearray | memoryview, count: int) -> array[float]:
     """The first `count` values code * scale of whole F8Q8 blocks; what is left of the last block is padding."""
+    check_whole(len(data), BLOCK + 1)
     out = array("f")
     for byte, *codes in struct.iter_unpack("<B32b", data):
         scale = _F8Q8_SCALES[byte]
@@ -143,6 +145,8 @@ _MXFP4_THRESHOLDS = (0.25, 0.75, 1.25, 1.75, 2.5, 3.5, 5.0)
 
 def mxfp4_decode(packed: bytes | bytearray | memoryview, scales: bytes | bytearray | memoryview) -> array[float]:
     """The values of a tensor whose rows are whole groups of 32. Exact; with scale byte 255 infinite, a zero code NaN."""
+    if len(packed) != 16 * len(scales):
+        raise UsageError("usage.scales.shape", "%d bytes of codes for %d scales" % (len(packed), len(scales)))
     out = array("f")
     for g, byte in enumerate(bytes(scales)):
         table = [v * _MXFP4_SCALES[byte] for v in E2M1]
@@ -152,6 +156,7 @@ def mxfp4_decode(packed: bytes | bytearray | memoryview, scales: bytes | bytearr
 
 def mxfp4_encode(values: Sequence[float]) -> tuple[bytes, bytes]:
     """(packed, scales) of single-precision values, a multiple of 32. A value on a threshold takes the larger code."""
+    check_whole(len(values), BLOCK, "values")
     codes, scales = [], bytearray()
     for at in range(0, len(values), BLOCK):
         block = values[at : at + BLOCK]

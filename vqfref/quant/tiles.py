@@ -13,18 +13,45 @@ the matrix. What fits a layout is for vqf/geometry.py to say.
 
 from __future__ import annotations
 
+from vqfref.errors import UsageError
+from vqfref.quant.floats import check_whole
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Iterator
+    from typing import Iterator, Tuple
+
+    Layout = Tuple[int, int, int, int]
 
 # layout: (rows, bytes a block, bytes a chunk, xor)
 LAYOUTS = {"q4_4x4": (4, 18, 4, 0x88), "q8_8x8": (8, 34, 4, 0), "q8_4x4": (4, 34, 4, 0), "q4_8x8l": (8, 18, 8, 0x88)}
 _XOR_88 = bytes(b ^ 0x88 for b in range(256))
 
 
+def layout_for(length: int, cols: int, layout: str) -> Layout:
+    """The row of LAYOUTS for a matrix of so many bytes. Raises UsageError if there is none, or if the matrix is not whole
+    groups of rows of whole blocks."""
+    if layout not in LAYOUTS:
+        raise UsageError("usage.layout.unsupported", "no layout %r; there are %s" % (layout, " ".join(LAYOUTS)))
+    height, size, _, _ = LAYOUTS[layout]
+    check_cols(cols)
+    check_whole(length, size)
+    if length % (height * (cols // 32 * size)):
+        rows = length / (cols // 32 * size)
+        raise UsageError(
+            "usage.matrix.shape", "%g rows of %d columns, expected a multiple of %d" % (rows, cols, height)
+        )
+    return LAYOUTS[layout]
+
+
+def check_cols(cols: int) -> None:
+    """Raises UsageError unless rows of so many columns are whole blocks, at least one."""
+    if cols <= 0 or cols % 32:
+        raise UsageError("usage.matrix.shape", "%d columns, expected a multiple of 32" % cols)
+
+
 def tile(data: bytes | bytearray | memoryview, cols: int, layout: str) -> bytes:
     """Rows of blocks, `cols` elements a row, rearranged into tiles. The number of rows is a multiple of the tile's."""
-    height, size, chunk, xor = LAYOUTS[layout]
+    height, size, chunk, xor = layout_for(len(data), cols, layout)
     row_bytes = cols // 32 * size
     out = bytearray()
     view = memoryview(data)
@@ -50,7 +77,7 @@ def untiled_rows(data: bytes | bytearray | memoryview, cols: int, layout: str) -
     if inner:
         yield from untiled_rows(untile(data, cols, layout), cols, inner)
         return
-    height, size, chunk, xor = LAYOUTS[layout]
+    height, size, chunk, xor = layout_for(len(data), cols, layout)
     tile_bytes = height * size
     group_bytes = cols // 32 * tile_bytes
     view = memoryview(data)

@@ -483,11 +483,12 @@ class VqfFile(WeightFile):
             return out
         encoding = BLOCK_ENCODINGS[geometry.qtype]
         pad = geometry.pad_cols  # columns of zeros that are stored behind each row
+        bands = list(geometry.bands(layer, None, (0, cols + pad), expert))
+        if any((band.cols | band.start | band.stop) % 32 or band.first % band.cols for band in bands):
+            raise UnsupportedError("vqf.columns.align", "the matrix's columns don't begin and end with blocks: dequantize "
+                                   "it instead", field=name, path=self.path)  # fmt: skip
         activation = kernels.quantize_activation([*x, *[0.0] * pad])
-        for band in geometry.bands(layer, None, (0, cols + pad), expert):
-            if (band.cols | band.start | band.stop) % 32 or band.first % band.cols:
-                raise UnsupportedError("vqf.columns.align", "the matrix's columns don't begin and end with blocks: "
-                                       "dequantize it instead", field=name, path=self.path)  # fmt: skip
+        for band in bands:
             data, layout = self.plain(self._entry(name).offset + band.offset, band.nbytes), band.layout
             if band.stop - band.start != band.cols:  # an expert's columns in a copy of tiles
                 size = QTYPES[geometry.qtype].block_bytes
