@@ -29,7 +29,7 @@ VERBS = {
     "uqff": ("uqff",),
     "attest": ("attest",),
     "kat": ("kat",),
-    "help": ("env", "help"),
+    "help": ("pyz", "env", "help"),
 }
 ALL_VERBS = [verb for verbs in VERBS.values() for verb in verbs]
 

@@ -1,4 +1,4 @@
-"""Verbs about this program: help, env."""
+"""Verbs about this program: pyz, env, help."""
 
 from __future__ import annotations
 
@@ -13,6 +13,13 @@ if TYPE_CHECKING:
 
 
 def add_verbs(add_verb: Callable[..., Any]) -> None:
+    verb = add_verb("pyz", run_pyz, "this library and its suite as one file for a board", """\
+Write vqfref and the suite of known answers into one file that any Python from 3.8 on runs. It is a zip archive with
+nothing compressed; the same version gives the same bytes everywhere.
+
+Example: python3 -m vqfref pyz vqfref.pyz && scp vqfref.pyz board: && ssh board python3 vqfref.pyz kat selftest""")  # fmt: skip
+    verb.add_argument("out", metavar="OUT", help="the file to write; one that is there is replaced")
+
     verb = add_verb("env", run_env, "which modules and fast paths this machine has", """\
 Print what this interpreter offers to vqfref. Nothing here is needed; where something is missing, vqfref does without.
 
@@ -26,6 +33,15 @@ Example: vqfref help check
 Example: vqfref help vqf.magic
 Example: vqfref help codes""")  # fmt: skip
     verb.add_argument("topic", nargs="?", metavar="VERB|CODE|codes")
+
+
+def run_pyz(args: argparse.Namespace) -> int:
+    from vqfref.errors import printable
+    from vqfref.pyz import write_pyz
+
+    size = write_pyz(args.out)
+    print("%s: %d bytes" % (printable(args.out), size))
+    return 0
 
 
 def run_help(args: argparse.Namespace) -> int:
