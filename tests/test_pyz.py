@@ -25,8 +25,8 @@ class Pyz(unittest.TestCase):
 
     def run_it(self, *argv: str) -> "subprocess.CompletedProcess[str]":
         return subprocess.run(
-            [sys.executable, "-I", "-S", self.path, *argv], cwd=self.folder.name, stdout=subprocess.PIPE, timeout=120,
-            stderr=subprocess.PIPE, universal_newlines=True, env={**os.environ, "TMPDIR": self.temporary}, check=False,
+            [sys.executable, "-I", "-S", self.path, *argv], cwd=self.folder.name, capture_output=True, text=True,
+            timeout=120, env={**os.environ, "TMPDIR": self.temporary}, check=False,
         )  # fmt: skip
 
     def test_it_holds_the_package_and_the_suite_and_nothing_else(self) -> None:

@@ -14,7 +14,7 @@ from vqfref.sink import AtomicFile
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Iterator
+    from typing import Any, Iterator
 
 DATE = (1980, 1, 1, 0, 0, 0)  # the earliest that a zip archive can say
 SUITE = "vqfref/kat/suite/"
@@ -79,7 +79,7 @@ def files(folder: str, without: tuple[str, ...], prefix: str = "") -> Iterator[s
 def unpacked_suite() -> str | None:
     """A temporary folder with the suite of the archive that this runs from; it goes when the process ends. None where
     this runs from no archive."""
-    loader = globals().get("__loader__")
+    loader: Any = globals().get("__loader__")
     archive = getattr(loader, "archive", None)
     if archive is None:
         return None

@@ -15,9 +15,9 @@ if TYPE_CHECKING:
 def add_verbs(add_verb: Callable[..., Any]) -> None:
     verb = add_verb("pyz", run_pyz, "this library and its suite as one file for a board", """\
 Write vqfref and the suite of known answers into one file that any Python from 3.8 on runs. It is a zip archive with
-nothing compressed; the same version gives the same bytes everywhere.
+nothing compressed; the same version gives the same bytes everywhere. On the board: python3 vqfref.pyz VERB …
 
-Example: python3 -m vqfref pyz vqfref.pyz && scp vqfref.pyz board: && ssh board python3 vqfref.pyz kat selftest""")  # fmt: skip
+Example: python3 -m vqfref pyz vqfref.pyz""")  # fmt: skip
     verb.add_argument("out", metavar="OUT", help="the file to write; one that is there is replaced")
 
     verb = add_verb("env", run_env, "which modules and fast paths this machine has", """\
