@@ -6,7 +6,6 @@ What must be written is known from the real files and by hashlib; the statuses a
 
 from __future__ import annotations
 
-import io
 import json
 import os
 import random
@@ -16,8 +15,6 @@ import sys
 import tempfile
 import time
 import unittest
-from collections import namedtuple
-from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
 from unittest import mock
 
@@ -36,28 +33,14 @@ from tests.test_seal import (
     hmac_tag,
     signed_as,
 )  # fmt: skip
-from vqfref.cli import main
+from tests.tools import Ran
+from tests.tools import run_main as run
 from vqfref.sink import AtomicFile
 from vqfref.vqf.reseal import reseal
 
 ROOT = str(Path(__file__).resolve().parent.parent)
 FLAGS = ["-" + "O" * sys.flags.optimize] * (sys.flags.optimize > 0) + ["-W" + w for w in sys.warnoptions]
-VARIABLES = ("VLLM_VQF_KEY", "VLLM_VQF_SIGN_PRIV", "VLLM_VQF_SIGN_PUB")
 N = 0xFFFFFFFEFFFFFFFFFFFFFFFFFFFFFFFF7203DF6B21C6052B53BBF40939D54123
-
-Ran = namedtuple("Ran", "status out err")
-
-
-def run(*argv: str, **variables: str) -> Ran:
-    """A command line in this process, with no keys in the environment but those given."""
-    out, err = io.StringIO(), io.StringIO()
-    with mock.patch.dict(os.environ, variables):
-        for name in VARIABLES:
-            if name not in variables:
-                os.environ.pop(name, None)
-        with redirect_stdout(out), redirect_stderr(err):
-            status = main(list(argv))
-    return Ran(status, out.getvalue(), err.getvalue())
 
 
 class Files(unittest.TestCase):

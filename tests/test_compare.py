@@ -6,7 +6,6 @@ the model's own values. Places are held against what decodes differently.
 
 from __future__ import annotations
 
-import io
 import json
 import math
 import os
@@ -14,7 +13,6 @@ import re
 import struct
 import tempfile
 import unittest
-from contextlib import redirect_stderr, redirect_stdout
 from unittest import mock
 
 from tests import models, samples
@@ -33,7 +31,7 @@ from tests.test_convert import (
     tower,
 )
 from tests.test_decode_vqf import decoded
-from vqfref.cli import main
+from tests.tools import put, run_main
 from vqfref.errors import IntegrityError
 from vqfref.safetensors.reader import open_folder
 from vqfref.source import Source
@@ -457,22 +455,11 @@ class Figures(Files):
 
 
 class CommandLine(Files):
-    def run_main(self, *argv: str) -> tuple[int, str, str]:
-        out, err = io.StringIO(), io.StringIO()
-        with mock.patch.dict(os.environ):
-            os.environ.pop("VLLM_VQF_KEY", None)
-            with redirect_stdout(out), redirect_stderr(err):
-                status = main(list(argv))
-        return status, out.getvalue(), err.getvalue()
-
     def put(self, data: bytes, name: str = "file.vqf") -> str:
-        path = os.path.join(self.folder, name)
-        with open(path, "wb") as file:
-            file.write(data)
-        return path
+        return put(os.path.join(self.folder, name), data)
 
     def test_identical_is_good_and_every_tensor_has_its_line(self) -> None:
-        status, out, err = self.run_main("compare", str(FILES / "mini-q4-h448-plain.vqf"), self.source("mini"))
+        status, out, err = run_main("compare", str(FILES / "mini-q4-h448-plain.vqf"), self.source("mini"))
         self.assertEqual((status, err), (0, ""))
         lines = out.splitlines()
         self.assertEqual(len(lines), 16)  # a head, 14 tensors, the count
@@ -481,7 +468,7 @@ class CommandLine(Files):
 
     def test_older_rounding_is_good_and_said(self) -> None:
         folder = self.source("mini")
-        status, out, _ = self.run_main("compare", self.put(self.converted(folder, legacy=True)), folder)
+        status, out, _ = run_main("compare", self.put(self.converted(folder, legacy=True)), folder)
         self.assertEqual(status, 0)
         self.assertIn("2026-09-10", out)
         self.assertIn("8 explained", out)
@@ -489,7 +476,7 @@ class CommandLine(Files):
     def test_a_difference_is_placed_and_makes_the_status_1(self) -> None:
         folder = self.source("mini")
         path = self.put(changed(self.converted(folder), "q4_o", 80))
-        status, out, _ = self.run_main("compare", path, folder)
+        status, out, _ = run_main("compare", path, folder)
         self.assertEqual(status, 1)
         self.assertIn("q4_o: not explained: first difference in layer 0, rows 4 to 7, columns 0 to 31", out)
         self.assertIn("13 identical", out)
@@ -497,7 +484,7 @@ class CommandLine(Files):
 
     def test_a_missing_source_makes_the_status_1(self) -> None:
         name = "model.language_model.layers.0.mlp.up_proj.weight"
-        status, out, _ = self.run_main(
+        status, out, _ = run_main(
             "compare", str(FILES / "mini-q4-h448-plain.vqf"), self.source(model("mini").without(name))
         )
         self.assertEqual(status, 1)
@@ -508,24 +495,24 @@ class CommandLine(Files):
         folder = self.source("mini")
         encrypted = str(FILES / "mini-q4-h432-enc.vqf")
         secret = self.put(b"correct horse battery staple\n", "secret")
-        status, out, err = self.run_main("compare", encrypted, folder, "--passphrase-file", secret)
+        status, out, err = run_main("compare", encrypted, folder, "--passphrase-file", secret)
         self.assertEqual((status, err), (0, ""))
         self.assertIn("14 identical", out)
-        status, out, err = self.run_main("compare", encrypted, folder)
+        status, out, err = run_main("compare", encrypted, folder)
         self.assertEqual((status, out), (1, ""))
         self.assertIn("vqf.enc.key", err)
 
     def test_tiles_of_4_rows_are_an_option(self) -> None:
         folder = self.source("odd-rows")
         path = self.put(self.converted(folder, "q8 4x4"))
-        self.assertEqual(self.run_main("compare", path, folder, "--q8-tile", "4")[0], 0)
-        self.assertEqual(self.run_main("compare", path, folder)[0], 1)
+        self.assertEqual(run_main("compare", path, folder, "--q8-tile", "4")[0], 0)
+        self.assertEqual(run_main("compare", path, folder)[0], 1)
 
     def test_as_json(self) -> None:
         name = "model.language_model.norm.weight"
         folder = self.source(model("mini").without(name))
         path = self.put(changed(samples.real("h448-plain"), "q4_o", 80))
-        status, out, err = self.run_main("compare", path, folder, "--json")
+        status, out, err = run_main("compare", path, folder, "--json")
         found = json.loads(out)
         self.assertEqual((status, err, found["ok"], found["format"], found["findings"]), (1, "", False, "vqf", []))
         self.assertEqual(set(found), {"file", "format", "ok", "findings", "tensors"})
@@ -544,7 +531,7 @@ class CommandLine(Files):
         for name in ("q4k-0.uqff", "residual.safetensors"):
             with open(os.path.join(folder, name), "wb") as file:
                 file.write(struct.pack("<Q", 8) + b"{}      ")
-        status, out, err = self.run_main("compare", str(FILES / "mini-q4-h448-plain.vqf"), folder)
+        status, out, err = run_main("compare", str(FILES / "mini-q4-h448-plain.vqf"), folder)
         self.assertEqual((status, err), (0, ""))
         self.assertIn("14 identical", out)
 
@@ -561,14 +548,14 @@ class CommandLine(Files):
             (1, "st.folder.missing", (mini, bare)), (2, "SOURCE_DIR", (mini,)),
             (2, "VQF", (os.path.join(folder, "model.safetensors"), folder)),
         ):  # fmt: skip
-            found, out, err = self.run_main("compare", *argv)
+            found, out, err = run_main("compare", *argv)
             self.assertEqual((found, out), (status, ""), (argv, err))
             self.assertIn(word, err)
             self.assertNotIn("Traceback", err)
 
     def test_a_file_in_place_of_the_source_folder_is_said_to_be_one(self) -> None:
         folder = self.source("mini")
-        status, out, err = self.run_main(
+        status, out, err = run_main(
             "compare", str(FILES / "mini-q4-h448-plain.vqf"), os.path.join(folder, "model.safetensors")
         )
         self.assertIn(status, (2, 3), err)
@@ -582,14 +569,14 @@ class Costs(Files):
         folder = self.source("dense")
         data = self.converted(folder)
         sizes: list[int] = []
-        add = compare_module._Figures.add
+        add = compare_module.Figures.add
 
         def noted(figures: Any, values: Any, floats: Any, layer: int, row: int) -> None:
             sizes.append(len(floats))
             add(figures, values, floats, layer, row)
 
         with mock.patch.object(convert_module, "MAX_GROUP", 1024), mock.patch.object(
-            compare_module._Figures, "add", noted
+            compare_module.Figures, "add", noted
         ):
             self.assertEqual(self.verdicts(self.compare(data, folder)), {})
         self.assertLessEqual(max(sizes), 1024)

@@ -6,17 +6,15 @@ by name and all of them, so that no word changes unseen.
 
 from __future__ import annotations
 
-import io
 import json
 import os
 import struct
 import tempfile
 import unittest
-from contextlib import redirect_stderr, redirect_stdout
 
 from tests import models, samples
 from tests.samples import FILES, WORD, patch, real
-from vqfref.cli import main
+from tests.tools import put, run_main
 from vqfref.errors import FormatError, VqfrefError
 from vqfref.source import Source
 from vqfref.vqf.config import arch_from_config, compare_arch
@@ -439,16 +437,7 @@ class CommandLine(unittest.TestCase):
         self.folder = folder.name
 
     def put(self, name: str, data: bytes) -> str:
-        path = os.path.join(self.folder, name)
-        with open(path, "wb") as file:
-            file.write(data)
-        return path
-
-    def run_main(self, *argv: str) -> tuple[int, str, str]:
-        out, err = io.StringIO(), io.StringIO()
-        with redirect_stdout(out), redirect_stderr(err):
-            status = main(list(argv))
-        return status, out.getvalue(), err.getvalue()
+        return put(os.path.join(self.folder, name), data)
 
     def mini(self) -> str:
         return str(FILES / "mini-q4-h448-plain.vqf")
@@ -458,7 +447,7 @@ class ConfigVerb(CommandLine):
     def test_equal_words_and_expected_differences_are_good(self) -> None:
         config = self.put("config.json", MINI)
         for given in (config, self.folder):
-            status, out, err = self.run_main("config", self.mini(), given)
+            status, out, err = run_main("config", self.mini(), given)
             self.assertEqual((status, err), (0, ""))
             self.assertIn("38 words equal", out)
             self.assertRegex(out, "max_seq_len +8192 +8192 +expected .*262144")
@@ -467,17 +456,17 @@ class ConfigVerb(CommandLine):
     def test_a_real_difference_is_named_and_makes_the_status_1(self) -> None:
         root = json.loads(MINI)
         root["text_config"]["vocab_size"] = 33
-        status, out, _ = self.run_main("config", self.mini(), self.put("config.json", json.dumps(root).encode()))
+        status, out, _ = run_main("config", self.mini(), self.put("config.json", json.dumps(root).encode()))
         self.assertEqual(status, 1)
         self.assertRegex(out, "vocab_size +32 +33 +different")
 
     def test_encrypted_files_need_no_key_for_it(self) -> None:
         config = self.put("config.json", MINI)
-        status, _, err = self.run_main("config", str(FILES / "mini-q4-h432-enc-signed.vqf"), config)
+        status, _, err = run_main("config", str(FILES / "mini-q4-h432-enc-signed.vqf"), config)
         self.assertEqual((status, err), (0, ""))
 
     def test_as_json(self) -> None:
-        status, out, _ = self.run_main("config", self.mini(), self.put("config.json", MINI), "--json")
+        status, out, _ = run_main("config", self.mini(), self.put("config.json", MINI), "--json")
         found = json.loads(out)
         self.assertEqual((status, found["ok"], found["format"], found["findings"]), (0, True, "vqf", []))
         self.assertEqual(set(found), {"file", "format", "ok", "findings", "words", "counts"})
@@ -489,9 +478,7 @@ class ConfigVerb(CommandLine):
         self.assertEqual(by_name["mrope_sections"]["config"], [8, 4, 4, 0])
         root = json.loads(MINI)
         root["text_config"]["vocab_size"] = 33
-        status, out, _ = self.run_main(
-            "config", self.mini(), self.put("config.json", json.dumps(root).encode()), "--json"
-        )
+        status, out, _ = run_main("config", self.mini(), self.put("config.json", json.dumps(root).encode()), "--json")
         found = json.loads(out)
         self.assertEqual((status, found["ok"], found["counts"]["different"]), (1, False, 1))
 
@@ -506,7 +493,7 @@ class ConfigVerb(CommandLine):
             (3, [nowhere], (self.mini(), nowhere)), (3, [nowhere], (nowhere, config)), (2, ["VQF"], (weights, config)),
             (1, ["magic"], (bad, config)), (2, ["CONFIG"], (self.mini(),)),
         ):  # fmt: skip
-            found, out, err = self.run_main("config", *argv)
+            found, out, err = run_main("config", *argv)
             self.assertEqual((found, out), (status, ""), (argv, err))
             for word in words:
                 self.assertIn(word, err)
@@ -547,14 +534,14 @@ class PlanVerb(CommandLine):
             (QWEN3_30B_A3B, "q4", "17,665,601,544", 15, "version 3, flags 0x223 "),
         ):
             for given in (self.config(root), self.folder):
-                status, out, err = self.run_main("plan", given, "--wmode", wmode)
+                status, out, err = run_main("plan", given, "--wmode", wmode)
                 self.assertEqual((status, err), (0, ""))
                 self.assertIn("size %s bytes" % size, out)
                 self.assertIn("%d tensors" % tensors, out)
                 self.assertIn(flags, out)
 
     def test_every_tensor_with_its_place(self) -> None:
-        _, out, _ = self.run_main("plan", self.config(QWEN3_VL_2B), "--wmode", "q4")
+        _, out, _ = run_main("plan", self.config(QWEN3_VL_2B), "--wmode", "q4")
         rows = {line.split()[0]: line.split() for line in out.splitlines() if "0x" in line}
         self.assertEqual(rows["token_embed"][-2:], ["0x1000", "622329856"])
         self.assertIn("file_len 0x8af51000", out)
@@ -563,7 +550,7 @@ class PlanVerb(CommandLine):
         self.assertRegex(out, r"q4_down +q4_0 +57344 +6144 +28 +\[2048, 6144\]")
 
     def test_as_json(self) -> None:
-        status, out, _ = self.run_main("plan", self.config(QWEN3_VL_2B), "--wmode", "q4", "--json")
+        status, out, _ = run_main("plan", self.config(QWEN3_VL_2B), "--wmode", "q4", "--json")
         found = json.loads(out)
         self.assertEqual(status, 0)
         self.assertEqual(
@@ -588,23 +575,23 @@ class PlanVerb(CommandLine):
             ("moe", ("--wmode", "q4i"), 124936), ("vision", ("--wmode", "q8"), 333000),
             ("tied-f16-vocab66", ("--wmode", "g256"), 110280),
         ):  # fmt: skip
-            status, out, _ = self.run_main("plan", str(models.CONFIGS / (name + ".json")), *options, "--json")
+            status, out, _ = run_main("plan", str(models.CONFIGS / (name + ".json")), *options, "--json")
             self.assertEqual((status, json.loads(out)["size"]), (0, size), name)
 
     def test_q_norm_may_be_said(self) -> None:
         config = self.put("config.json", text(model_type="qwen3"))
         for options, count in (((), 14), (("--q-norm", "yes"), 14), (("--q-norm", "no"), 12)):
-            status, out, _ = self.run_main("plan", config, "--wmode", "q4", *options)
+            status, out, _ = run_main("plan", config, "--wmode", "q4", *options)
             self.assertEqual(status, 0)
             self.assertIn("%d tensors" % count, out)
             self.assertEqual("guessed" in out, not options)
 
     def test_the_size_of_the_encrypted_file_is_said_too(self) -> None:
-        _, out, _ = self.run_main("plan", self.config(QWEN3_VL_2B), "--wmode", "q4")
+        _, out, _ = run_main("plan", self.config(QWEN3_VL_2B), "--wmode", "q4")
         self.assertRegex(out, "encrypted 2,?331,?316,?256")
 
     def test_remarks_are_printed(self) -> None:
-        _, out, _ = self.run_main("plan", self.config(QWEN3_30B_A3B), "--wmode", "q4")
+        _, out, _ = run_main("plan", self.config(QWEN3_30B_A3B), "--wmode", "q4")
         self.assertIn("remark: max_seq_len: ", out)
 
     def test_faults_have_their_status(self) -> None:
@@ -617,13 +604,13 @@ class PlanVerb(CommandLine):
             (2, "--wmode", (moe,)), (2, "--wmode", (moe, "--wmode", "q3")), (1, "vocab_size", (bad, "--wmode", "q4")),
             (3, nowhere, (nowhere, "--wmode", "q4")), (1, "q4_q", (blocks, "--wmode", "q4")),
         ):  # fmt: skip
-            found, out, err = self.run_main("plan", *argv)
+            found, out, err = run_main("plan", *argv)
             self.assertEqual((found, out), (status, ""), (argv, err))
             self.assertIn(word, err)
             self.assertNotIn("Traceback", err)
 
     def test_an_error_as_json_is_the_only_finding(self) -> None:
-        status, out, err = self.run_main("plan", self.put("bad.json", b"{"), "--wmode", "q4", "--json")
+        status, out, err = run_main("plan", self.put("bad.json", b"{"), "--wmode", "q4", "--json")
         found = json.loads(out)
         self.assertEqual((status, err, found["ok"]), (1, "", False))
         self.assertEqual([f["code"] for f in found["findings"]], ["json.syntax.json"])

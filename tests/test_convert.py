@@ -9,7 +9,6 @@ and is itself held against KNOWN.
 from __future__ import annotations
 
 import hashlib
-import io
 import math
 import os
 import signal
@@ -19,7 +18,6 @@ import sys
 import tempfile
 import unittest
 from array import array
-from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
 from unittest import mock
 
@@ -29,7 +27,7 @@ from tests.samples import HEADER, Q4_0, Q8_0, at, patch, place_of, real
 from tests.test_reseal import PRIVATE, sm2_verifies
 from tests.test_seal import PASSPHRASE, PUBLIC, USER_ID, hmac_tag
 from tests.test_tiles import tiled
-from vqfref.cli import main
+from tests.tools import VARIABLES, put, run_main
 from vqfref.errors import FormatError, SignatureError, UnsupportedError, UsageError, VqfrefError
 from vqfref.vqf import convert as convert_module
 from vqfref.vqf import geometry
@@ -44,7 +42,6 @@ if TYPE_CHECKING:
 
 ROOT = str(Path(__file__).resolve().parent.parent)
 FLAGS = ["-" + "O" * sys.flags.optimize] * (sys.flags.optimize > 0) + ["-W" + w for w in sys.warnoptions]
-VARIABLES = ("VLLM_VQF_KEY", "VLLM_VQF_SIGN_PRIV", "VLLM_VQF_SIGN_PUB")
 NAN, INF = math.nan, math.inf
 
 # What the engine's converter made: model, mode, header bytes, size, flags, tensors, sha256.
@@ -355,11 +352,6 @@ class Files(unittest.TestCase):
         with open(path or self.out, "rb") as file:
             return file.read()
 
-    def put(self, path: str, data: bytes) -> str:
-        with open(path, "wb") as file:
-            file.write(data)
-        return path
-
     def names(self) -> list[str]:
         return sorted(os.listdir(self.work))
 
@@ -391,7 +383,7 @@ class Files(unittest.TestCase):
         folder = m if isinstance(m, str) and os.path.isdir(m) else self.source(m)
         for old in (None, b"old"):
             if old is not None:
-                self.put(self.out, old)
+                put(self.out, old)
             with self.assertRaises(error) as caught:
                 convert(folder, self.out, **{**mode(wmode), **how})
             fault: Any = caught.exception
@@ -508,10 +500,10 @@ class Sources(Files):
     def test_the_index_goes_before_the_single_file_and_that_before_the_shards(self) -> None:
         other = dense().tensors
         folder = model("dense").write_shards(os.path.join(self.folder, "a"), 2, True)
-        self.put(os.path.join(folder, "model.safetensors"), models.safetensors(other))
+        put(os.path.join(folder, "model.safetensors"), models.safetensors(other))
         self.assertEqual(sha256(self.convert(folder)), known("dense", "q4"))
         folder = Model(model("dense").config, other).write_shards(os.path.join(self.folder, "b"), 2, False)
-        self.put(os.path.join(folder, "model.safetensors"), models.safetensors(model("dense").tensors))
+        put(os.path.join(folder, "model.safetensors"), models.safetensors(model("dense").tensors))
         self.assertEqual(sha256(self.convert(folder)), known("dense", "q4"))
 
     def test_sources_of_f32_give_the_same_file(self) -> None:
@@ -591,7 +583,7 @@ class Seals(Files):
 
     def test_it_is_what_sealing_afterwards_gives(self) -> None:
         for name, wmode in (("mini", "dual"), ("mini", "g256")):
-            plain = self.put(os.path.join(self.folder, "plain.vqf"), self.convert(name, wmode))
+            plain = put(os.path.join(self.folder, "plain.vqf"), self.convert(name, wmode))
             sealed = os.path.join(self.folder, "sealed.vqf")
             reseal(plain, sealed, new_passphrase=b"p", iv=bytes(range(16)))
             self.same(self.convert(name, wmode, passphrase=b"p", iv=bytes(range(16))), self.read(sealed), name)
@@ -855,16 +847,16 @@ class Refusals(Files):
     def test_folders_that_are_no_models_are_refused(self) -> None:
         folder = os.path.join(self.folder, "empty")
         os.mkdir(folder)
-        self.put(os.path.join(folder, "config.json"), model("mini").config)
+        put(os.path.join(folder, "config.json"), model("mini").config)
         self.refused("st.folder.missing", None, folder)
-        self.put(os.path.join(folder, "model-00001-of-00002.safetensors"), models.safetensors(model("mini").tensors))
+        put(os.path.join(folder, "model-00001-of-00002.safetensors"), models.safetensors(model("mini").tensors))
         self.refused("st.folder.missing", None, folder, text="shard 2")
         os.unlink(os.path.join(folder, "config.json"))
         os.rename(os.path.join(folder, "model-00001-of-00002.safetensors"), os.path.join(folder, "model.safetensors"))
         with self.assertRaises(FileNotFoundError) as caught:
             convert(folder, self.out, "q4")
         self.assertIn("config.json", str(caught.exception.filename))
-        self.put(os.path.join(folder, "config.json"), b"{")
+        put(os.path.join(folder, "config.json"), b"{")
         self.refused("json.syntax.json", None, folder)
         for missing in (os.path.join(self.folder, "nowhere"), os.path.join(folder, "config.json")):
             with self.assertRaises(OSError):
@@ -874,7 +866,7 @@ class Refusals(Files):
     def test_a_source_that_ends_early_is_refused(self) -> None:
         folder = self.source("mini")
         path = os.path.join(folder, "model.safetensors")
-        self.put(path, self.read(path)[:-1])
+        put(path, self.read(path)[:-1])
         self.refused("st.data.truncated", None, folder)
 
     def test_the_target_must_be_a_place_for_a_file(self) -> None:
@@ -884,7 +876,7 @@ class Refusals(Files):
         ):  # fmt: skip
             with self.assertRaises(error):
                 convert(folder, out, "q4")
-        self.put(self.out, b"old")
+        put(self.out, b"old")
         with self.assertRaises(FileExistsError):
             convert(folder, self.out, "q4", overwrite=False)
         self.assertEqual((self.names(), self.read()), (["out.vqf"], b"old"))
@@ -977,7 +969,7 @@ class Interrupted(Files):
         for fault in (KeyboardInterrupt(), OSError(28, "No space left on device"), MemoryError(), SystemExit(3)):
             for old in (None, b"old"):
                 if old is not None:
-                    self.put(self.out, old)
+                    put(self.out, old)
                 seen = []
 
                 def stop(done: int, total: int, fault: BaseException = fault, seen: list[int] = seen) -> None:
@@ -1018,7 +1010,7 @@ sys.exit(main(["convert", sys.argv[1], sys.argv[2], "--wmode", "q4"]))
 
     @unittest.skipUnless(os.name == "posix", "signals")
     def test_ctrl_c_in_the_middle_ends_with_130_and_leaves_the_old_file(self) -> None:
-        self.put(self.out, b"old")
+        put(self.out, b"old")
         with self.child(self.WAITS, self.source("mini"), self.out) as process:
             self.assertEqual(process.stdout.readline(), b"half\n")
             process.send_signal(signal.SIGINT)
@@ -1029,7 +1021,7 @@ sys.exit(main(["convert", sys.argv[1], sys.argv[2], "--wmode", "q4"]))
 
     @unittest.skipUnless(os.name == "posix", "signals")
     def test_a_kill_in_the_middle_leaves_the_old_file_and_a_hidden_one(self) -> None:
-        self.put(self.out, b"old")
+        put(self.out, b"old")
         with self.child(self.WAITS, self.source("mini"), self.out) as process:
             self.assertEqual(process.stdout.readline(), b"half\n")
             process.kill()
@@ -1064,7 +1056,7 @@ sys.exit(main(["convert", sys.argv[1], sys.argv[2], "--wmode", "q4"]))
 """
         for old in (None, b"old"):
             if old is not None:
-                self.put(self.out, old)
+                put(self.out, old)
             with self.child(code, self.source("dense"), self.out) as process:
                 out, err = process.communicate(timeout=60)
             self.assertEqual((process.returncode, out), (3, b""), err)
@@ -1078,16 +1070,6 @@ sys.exit(main(["convert", sys.argv[1], sys.argv[2], "--wmode", "q4"]))
 
 
 class CommandLine(Files):
-    def run_main(self, *argv: str, **variables: str) -> tuple[int, str, str]:
-        out, err = io.StringIO(), io.StringIO()
-        with mock.patch.dict(os.environ, variables):
-            for name in VARIABLES:
-                if name not in variables:
-                    os.environ.pop(name, None)
-            with redirect_stdout(out), redirect_stderr(err):
-                status = main(list(argv))
-        return status, out.getvalue(), err.getvalue()
-
     def test_each_mode_has_its_options(self) -> None:
         folder = self.source("dense")
         for wmode, header, options in (
@@ -1099,24 +1081,24 @@ class CommandLine(Files):
             ("q4+8x8l", 448, ("--wmode", "q4", "--x8")),
             ("q8 4x4", 448, ("--wmode", "q8", "--q8-tile", "4")),
         ):
-            status, out, err = self.run_main("convert", folder, self.out, *options)
+            status, out, err = run_main("convert", folder, self.out, *options)
             self.assertEqual((status, sha256(self.read())), (0, known("dense", wmode, header)), err)
             size, count = next(row[3::2] for row in KNOWN if row[:3] == ("dense", wmode, header))[:2]
             self.assertIn("%d tensors, {:,} bytes".format(size) % count, out)
-        status, _, err = self.run_main("convert", folder, self.out, "--wmode", "q8", "--q8-tile", "none")
+        status, _, err = run_main("convert", folder, self.out, "--wmode", "q8", "--q8-tile", "none")
         self.assertEqual((status, self.read()[8]), (0, 34), err)
-        status, _, err = self.run_main("convert", self.source("mini"), self.out, "--wmode", "q4", "--legacy-rounding")
+        status, _, err = run_main("convert", self.source("mini"), self.out, "--wmode", "q4", "--legacy-rounding")
         self.assertEqual(self.read(), converted(model("mini"), samples.arch(), "4", 35, TILES, legacy=True))
 
     def test_keys_come_from_files_or_from_the_environment(self) -> None:
         folder = self.source("mini")
-        secret = self.put(os.path.join(self.folder, "secret"), PASSPHRASE + b"\n")
-        private = self.put(os.path.join(self.folder, "private"), b"%064x\n" % PRIVATE)
+        secret = put(os.path.join(self.folder, "secret"), PASSPHRASE + b"\n")
+        private = put(os.path.join(self.folder, "private"), b"%064x\n" % PRIVATE)
         for argv, variables in (
             (("--passphrase-file", secret, "--priv", private, "--id", "me"), {}),
             (("--id", "me"), {"VLLM_VQF_KEY": PASSPHRASE.decode(), "VLLM_VQF_SIGN_PRIV": "%064x" % PRIVATE}),
         ):
-            status, _, err = self.run_main("convert", folder, self.out, "--wmode", "q4", *argv, **variables)
+            status, _, err = run_main("convert", folder, self.out, "--wmode", "q4", *argv, **variables)
             self.assertEqual(status, 0, err)
             data = self.read()
             self.assertEqual(data[8:12], struct.pack("<I", 0x1A3))
@@ -1125,15 +1107,15 @@ class CommandLine(Files):
             self.assertTrue(sm2_verifies(PUBLIC, block[128:160], block[64:128], b"me"))
 
     def test_an_empty_passphrase_file_is_an_error_and_no_plain_file(self) -> None:
-        secret = self.put(os.path.join(self.folder, "secret"), b"\n")
-        status, out, err = self.run_main(
+        secret = put(os.path.join(self.folder, "secret"), b"\n")
+        status, out, err = run_main(
             "convert", self.source("mini"), self.out, "--wmode", "q4", "--passphrase-file", secret
         )
         self.assertEqual((status, out, self.names()), (2, "", []), err)
 
     def test_warnings_go_to_stderr_and_the_status_is_good(self) -> None:
         m = model("mini").patched(NotFinite.UP, _0=NAN)
-        status, out, err = self.run_main("convert", self.source(m), self.out, "--wmode", "q4")
+        status, out, err = run_main("convert", self.source(m), self.out, "--wmode", "q4")
         self.assertEqual(status, 0)
         self.assertIn("warning[convert.values.range] q4_up: 1 NaN", err)
         self.assertIn("warning[config.word.policy] max_seq_len: ", err)
@@ -1156,7 +1138,7 @@ class CommandLine(Files):
             (3, nowhere, (nowhere, self.out, "--wmode", "q4")),
             (3, nowhere, (self.source("mini"), os.path.join(nowhere, "out"), "--wmode", "q4")),
         ):
-            found, out, err = self.run_main("convert", *argv)
+            found, out, err = run_main("convert", *argv)
             self.assertEqual((found, out, self.names()), (status, "", []), (argv, err))
             self.assertIn(text, err)
             self.assertNotIn("Traceback", err)

@@ -6,18 +6,16 @@ directory of the file says what the areas must be.
 
 from __future__ import annotations
 
-import io
 import os
 import re
 import struct
 import tempfile
 import time
 import unittest
-from contextlib import redirect_stderr, redirect_stdout
 
 from tests import samples
 from tests.samples import FILES, at, patch, real
-from vqfref.cli import main
+from tests.tools import run_main
 from vqfref.errors import LimitError
 from vqfref.source import Source
 from vqfref.vqf.map import svg
@@ -313,25 +311,19 @@ class CommandLine(unittest.TestCase):
         self.addCleanup(folder.cleanup)
         self.folder = folder.name
 
-    def run_main(self, *argv: str) -> tuple[int, str, str]:
-        out, err = io.StringIO(), io.StringIO()
-        with redirect_stdout(out), redirect_stderr(err):
-            status = main(list(argv))
-        return status, out.getvalue(), err.getvalue()
-
     def test_to_a_file_or_to_standard_output(self) -> None:
         path, out = str(FILES / "mini-q4-h448-plain.vqf"), os.path.join(self.folder, "map.svg")
-        status, printed, err = self.run_main("map", path)
+        status, printed, err = run_main("map", path)
         self.assertEqual((status, err), (0, ""))
         self.assertTrue(printed.startswith("<svg xmlns="))
         self.assertTrue(printed.rstrip().endswith("</svg>"))
-        self.assertEqual(self.run_main("map", path, "-o", out), (0, "", ""))
+        self.assertEqual(run_main("map", path, "-o", out), (0, "", ""))
         with open(out, encoding="utf-8") as file:
             self.assertEqual(file.read(), printed)
         self.assertEqual(os.listdir(self.folder), ["map.svg"])
 
     def test_it_needs_no_key(self) -> None:
-        status, out, err = self.run_main("map", str(FILES / "mini-q4-h432-enc-signed.vqf"))
+        status, out, err = run_main("map", str(FILES / "mini-q4-h432-enc-signed.vqf"))
         self.assertEqual((status, err), (0, ""))
         self.assertIn("q4_down", out)
 
@@ -347,7 +339,7 @@ class CommandLine(unittest.TestCase):
             (3, "nowhere", (os.path.join(self.folder, "nowhere"), "-o", out)), (2, "FILE", ("-o", out)),
             (3, "no/map.svg", (str(FILES / "mini-q4-h448-plain.vqf"), "-o", os.path.join(self.folder, "no", "map.svg"))),
         ):  # fmt: skip
-            found, printed, err = self.run_main("map", *argv)
+            found, printed, err = run_main("map", *argv)
             self.assertEqual((found, printed), (status, ""), (argv, err))
             self.assertIn(word, err)
         self.assertEqual(sorted(os.listdir(self.folder)), ["a.safetensors", "bad"])

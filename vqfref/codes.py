@@ -424,7 +424,10 @@ CODES: dict[str, tuple[str, str]] = {
     "uqff.w1.shape": ("A layer whose shape this type can't hold.", "Pin another type for it in a topology."),
     "uqff.w2.policy": ("Several types need a folder as their target.", "Name one without .uqff at its end."),
     "uqff.w3.missing": ("The model lacks layers, or some of its experts.", "Copy the model again."),
-    "uqff.w3.shape": ("Experts of one stack differ in shape, or a bias does not fit its layer.", "Copy the model again."),
+    "uqff.w3.shape": (
+        "Experts of one stack differ in shape, or a bias does not fit its layer.",
+        "Copy the model again.",
+    ),
     "uqff.w3.unsupported": (
         "The model keeps its experts in a layout that is not known here.",
         "Store them as experts.N.gate_proj, up_proj and down_proj.",
@@ -447,6 +450,7 @@ CODES: dict[str, tuple[str, str]] = {
     "usage.filter.missing": ("The filters leave no case.", "`vqfref kat list` shows them all."),
     "usage.program.missing": ("No program to test.", "Give it behind --, or use --verify-cmd."),
     "usage.case.name": ("No case of that id.", "`vqfref kat list` shows them all."),
+    "usage.pyz.unsupported": ("A .pyz can't write itself.", "Copy the file itself."),
     "usage.suite.missing": ("No suite where it is looked for.", "Copy kat/ beside vqfref/, or use --suite."),
     "kat.manifest.json": ("The suite's manifest does not follow the format.", "Copy the suite again."),
     "kat.case.json": ("A case does not follow the format.", "Copy the suite again, or correct the case."),

@@ -28,11 +28,15 @@ class AtomicFile:
     """A file to write, in a `with` block: on success it takes its name, on any exception nothing of it stays.
 
     path: the target; a symlink is followed. mode: permission bits of a new file; an existing target's are kept.
-    overwrite: False refuses an existing target with FileExistsError, also one that appears meanwhile.
+    overwrite: False refuses an existing target with FileExistsError, also one that appears meanwhile. shown: the path
+    that errors name, where it is not the target's.
     """
 
-    def __init__(self, path: str | os.PathLike[str], *, mode: int = 0o666, overwrite: bool = True) -> None:
+    def __init__(
+        self, path: str | os.PathLike[str], *, mode: int = 0o666, overwrite: bool = True, shown: str | None = None
+    ) -> None:
         self.path = os.path.realpath(os.fspath(path))
+        self._shown = shown or self.path
         self._overwrite = overwrite
         old = _mode(self.path)
         if old is not None:
@@ -64,7 +68,7 @@ class AtomicFile:
         try:
             yield
         except OSError as error:
-            error.filename, error.filename2 = self.path, None
+            error.filename, error.filename2 = self._shown, None
             raise
 
     def write(self, data: bytes | bytearray | memoryview) -> None:
@@ -74,9 +78,10 @@ class AtomicFile:
 
     def write_at(self, offset: int, data: bytes) -> None:
         """Overwrite bytes that were written before; the next `write` still appends."""
-        self._file.seek(offset)
-        self._file.write(data)
-        self._file.seek(0, os.SEEK_END)
+        with self._named():
+            self._file.seek(offset)
+            self._file.write(data)
+            self._file.seek(0, os.SEEK_END)
 
     def __enter__(self) -> AtomicFile:
         return self
@@ -210,8 +215,8 @@ class Publication:
 
     A folder that does not exist appears at one stroke, by a rename. In one that exists, files of the same name and those
     given to `remove` are put aside first, and come back if anything fails; other files stay untouched. On an exception
-    nothing of the new ones stays. A kill in the middle of the moves leaves the old files in the hidden folder, whose name
-    begins with `.vqfref-`.
+    nothing of the new ones stays. A kill leaves the hidden folder, whose name begins with `.vqfref-`; in the middle of the
+    moves, with the old files in it.
     """
 
     def __init__(self, folder: str | os.PathLike[str]) -> None:
@@ -224,13 +229,17 @@ class Publication:
         self._old = os.path.join(self._work, "old")
         self._names: list[str] = []
         self._stale: list[str] = []
-        os.mkdir(self._work)
+        try:
+            os.mkdir(self._work)
+        except OSError as error:
+            error.filename = self.folder  # nobody knows the hidden name
+            raise
         os.mkdir(self._new)
 
     def file(self, name: str) -> AtomicFile:
         """A file of the publication, to be written in a `with` block."""
         self._names.append(name)
-        return AtomicFile(os.path.join(self._new, name))
+        return AtomicFile(os.path.join(self._new, name), shown=os.path.join(self.folder, name))
 
     def add(self, name: str, pieces: Iterable[bytes]) -> None:
         """A whole file of the publication."""
@@ -257,29 +266,42 @@ class Publication:
             os.rename(self._new, self.folder)
             sync_folder(os.path.dirname(self.folder))
             return
+        going = [n for n in dict.fromkeys([*self._names, *self._stale]) if os.path.lexists(self._there(n))]
+        for name in going:
+            if os.path.isdir(self._there(name)) and not os.path.islink(self._there(name)):
+                raise IsADirectoryError(21, "Is a directory", self._there(name))
         os.mkdir(self._old)
-        aside: list[str] = []
-        moved: list[str] = []
         try:
-            for name in dict.fromkeys([*self._names, *self._stale]):
-                if os.path.lexists(os.path.join(self.folder, name)):
-                    os.rename(os.path.join(self.folder, name), os.path.join(self._old, name))
-                    aside.append(name)
+            for name in going:
+                os.rename(self._there(name), os.path.join(self._old, name))
             for name in self._names:
-                os.rename(os.path.join(self._new, name), os.path.join(self.folder, name))
-                moved.append(name)
+                os.rename(os.path.join(self._new, name), self._there(name))
         except BaseException:
-            for name in moved:
-                os.rename(os.path.join(self.folder, name), os.path.join(self._new, name))
-            for name in aside:
-                os.rename(os.path.join(self._old, name), os.path.join(self.folder, name))
+            self._restore()
             raise
         sync_folder(self.folder)
+        _empty(self._old)
+
+    def _there(self, name: str) -> str:
+        return os.path.join(self.folder, name)
+
+    def _restore(self) -> None:
+        """Undo the moves. What lies where tells which were made: an interrupt may come right behind one."""
+        for name in set(self._names) - set(os.listdir(self._new)):
+            os.rename(self._there(name), os.path.join(self._new, name))
+        for name in os.listdir(self._old):
+            os.rename(os.path.join(self._old, name), self._there(name))
+        os.rmdir(self._old)
 
     def _clean(self) -> None:
-        for folder in (self._new, self._old):
-            if os.path.isdir(folder):
-                for name in os.listdir(folder):
-                    os.unlink(os.path.join(folder, name))
-                os.rmdir(folder)
-        os.rmdir(self._work)
+        _empty(self._new)
+        if not os.path.isdir(self._old):  # else it could not be restored: the old files stay in it
+            os.rmdir(self._work)
+
+
+def _empty(folder: str) -> None:
+    """Remove a folder of files, if it is there."""
+    if os.path.isdir(folder):
+        for name in os.listdir(folder):
+            os.unlink(os.path.join(folder, name))
+        os.rmdir(folder)

@@ -54,11 +54,12 @@ Example: vqfref config model.vqf config.json""")  # fmt: skip
     verb.add_argument("config", metavar="CONFIG", help="config.json, or the folder that holds it")
 
     verb = add_verb("compare", run_compare, "a converted file against the model it was made from", """\
-For each tensor: RMSE, largest error, cosine, the block with the largest error, and a verdict. identical: our bit-exact
-encoder gives the same bytes. explained: it does with the older rounding. not explained: with the first block that
-differs. no source: the model has no such tensor. The last two make the exit code 1.
+VQF and UQFF. For each tensor: RMSE, largest error, cosine, the block with the largest error, and a verdict. identical:
+our bit-exact encoder gives the same bytes. explained: it does with the older rounding (VQF). not explained: with the
+first block that differs. no source: the model has no such tensor. The last two make the exit code 1.
 
-Example: vqfref compare model.vqf Qwen3-VL-2B""")  # fmt: skip
+Example: vqfref compare model.vqf Qwen3-VL-2B
+Example: vqfref compare gemma-UQFF/q4k gemma""")  # fmt: skip
     add_file(verb)
     verb.add_argument("source", metavar="SOURCE_DIR")
     secrets.add_passphrase(verb)
@@ -160,12 +161,20 @@ def run_config(args: argparse.Namespace) -> int:
 
 
 def run_compare(args: argparse.Namespace) -> int:
+    from vqfref.comparison import EXPLAINED, IDENTICAL
+    from vqfref.errors import UsageError
     from vqfref.safetensors.reader import open_folder
-    from vqfref.vqf.compare import EXPLAINED, IDENTICAL, compare
 
     args.backend = args.backend or "pread"  # it reads all of the file
-    with open_vqf(args) as f, open_folder(args.source, "pread") as sources:
-        results = list(compare(f, sources, args.source, progress("comparing")))
+    with secrets.open_file(args) as f:
+        if f.format == "vqf":
+            from vqfref.vqf.compare import compare
+        elif f.format == "uqff":
+            from vqfref.uqff.compare import compare  # type: ignore[assignment]
+        else:
+            raise UsageError("usage.format.unsupported", "this verb reads VQF and UQFF")
+        with open_folder(args.source, "pread") as sources:
+            results = list(compare(f, sources, args.source, progress("comparing")))
         ok = all(c.verdict in (IDENTICAL, EXPLAINED) for c in results)
         rows: list[tuple[object, ...]] = [("TENSOR", "VERDICT", "RMSE", "MAX", "COSINE", "WORST BLOCK")]
         rows += [(c.name, c.verdict, "%.3e" % c.rmse, "%.3e" % c.max, "%.6f" % c.cosine, c.worst) for c in results]

@@ -167,25 +167,27 @@ def run_verify(args: argparse.Namespace) -> int:
 
 
 def run_write(args: argparse.Namespace) -> int:
-    import sys
-
-    from vqfref.cli.output import progress
+    from vqfref.cli.output import progress, say
+    from vqfref.errors import LimitError, printable
     from vqfref.source import Source
-    from vqfref.uqff.targets import parse_topology
+    from vqfref.uqff.targets import MAX_TOPOLOGY, parse_topology
     from vqfref.uqff.writer import CAP, write
 
     pins = None
     if args.topology is not None:
         with Source(args.topology, "pread") as source:
-            pins = parse_topology(source.read_at(0, min(source.size, 1 << 20)), args.topology)
+            if source.size > MAX_TOPOLOGY:
+                raise LimitError("usage.topology.limit", "%d bytes, expected at most %d" % (source.size, MAX_TOPOLOGY),
+                                 path=args.topology)  # fmt: skip
+            pins = parse_topology(source.read_at(0, source.size), args.topology)
     findings = write(
         args.file, args.out, args.type.split(","), dtype=args.dtype, pins=pins,
         max_shard_bytes=CAP if args.max_shard_bytes is None else args.max_shard_bytes, base_model=args.base_model,
         device=args.device, progress=progress("quantizing"),
     )  # fmt: skip
     for finding in findings:
-        print(finding, file=sys.stderr)
-    print(args.out)
+        say(str(finding))
+    print(printable(args.out))
     return 0
 
 

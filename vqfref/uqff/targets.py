@@ -7,7 +7,7 @@ from collections import namedtuple
 from vqfref import strictjson
 from vqfref.errors import FormatError, UnsupportedError, UsageError
 from vqfref.quant import ggml
-from vqfref.uqff.naming import AFQ, F8Q8, FP8, HQQ, MXFP4, SHORTHANDS, TYPES
+from vqfref.uqff.naming import AFQ, F8Q8, FP8, HQQ, MXFP4, SHORTHANDS, TYPES, unsigned
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -35,6 +35,7 @@ SENSITIVE = frozenset(
 FALLBACK = {"q2k": "q4_0", "q3k": "q4_0", "q4k": "q4_1", "q5k": "q5_0", "q6k": "q5_1", "q8k": "q8_1"}
 BLOCK = {t.name: t.block_elements for t in ggml.TYPES.values()}
 AFQ_GROUP = HQQ_GROUP = 64  # what the writer uses
+MAX_TOPOLOGY = 1 << 20  # bytes
 AFQ_REASON = "last dim is not divisible by group size 64"
 GGML_REASON = "tensor is not quantizable"
 
@@ -71,9 +72,12 @@ def expand_types(names: list[str], device: str = "cpu") -> list[str]:
 def stored_type(target: str, shape: tuple[int, ...]) -> tuple[str, str | None]:
     """(stored type, reason) of a target for a shape, by the fallback of 9.3.
 
-    Raises UsageError where the whole write fails: experts' stacks in types that have none (M2), HQQ and MXFP4 shapes.
+    Raises UsageError where the whole write fails: experts' stacks in types that have none (M2), HQQ and MXFP4 shapes,
+    and what no layer may have (section 18, G8): no dimension, more than three, one of zero.
     """
-    family, last = TYPES[target], shape[-1] if shape else 0
+    if not 1 <= len(shape) <= 3 or 0 in shape:
+        raise UsageError("uqff.w1.shape", "shape %s: a layer has one to three dimensions, none of them 0" % list(shape))
+    family, last = TYPES[target], shape[-1]
     if len(shape) == 3 and family in (HQQ, FP8, F8Q8, MXFP4):
         raise UsageError("uqff.m2.unsupported", "%s can't hold stacked experts: use a Q type or AFQ" % target)
     if family == AFQ:
@@ -125,15 +129,16 @@ class Pins:
             if len(selector) >= 2 and selector.startswith("/") and selector.endswith("/"):
                 self._regexes.append((_regex(selector[1:-1]), target))
                 continue
-            start, dash, end = selector.partition("-")
-            if not start.isascii() or not start.isdigit() or (dash and not (end.isascii() and end.isdigit())):
+            first, dash, last = selector.partition("-")
+            start, stop = _number(first), _number(last)
+            if start is None or (dash and stop is None):
                 raise UsageError(
-                    "usage.topology.name", "selector %r: expected /regex/, a-b or a layer number" % selector
+                    "usage.topology.name", "selector %.60r: expected /regex/, a-b or a layer number" % selector
                 )
-            stop = int(end) if dash else int(start) + 1
-            if stop <= int(start):
+            stop = start + 1 if stop is None else stop
+            if stop <= start:
                 raise UsageError("usage.topology.range", "selector %r: no layers" % selector)
-            self._ranges.append((stop, place, int(start), target))
+            self._ranges.append((stop, place, start, target))
 
     def match(self, key: str, source_key: str) -> str | None:
         """The type pinned for a layer: the last regex that matches, else the range with the largest end (the later one
@@ -155,7 +160,7 @@ def _regex(text: str) -> Any:
         raise UnsupportedError("usage.regex.unsupported", "this Python has no re module") from None
     try:
         return re.compile(text)
-    except re.error as error:
+    except (re.error, OverflowError, RecursionError) as error:
         raise UsageError("usage.topology.name", "regex %r: %s" % (text, error)) from None
 
 
@@ -163,9 +168,15 @@ def layer_number(key: str) -> int | None:
     """The integer behind a path segment `layers` or `h`, or None."""
     parts = key.split(".")
     for before, part in zip(parts, parts[1:]):
-        if before in ("layers", "h") and part.isascii() and part.isdigit():
-            return int(part)
+        number = _number(part)
+        if before in ("layers", "h") and number is not None:
+            return number
     return None
+
+
+def _number(text: str) -> int | None:
+    """The value of ASCII digits below 2^64, or None."""
+    return None if text.startswith("+") else unsigned(text)
 
 
 def parse_topology(data: bytes, path: str | None = None) -> Pins:
@@ -173,7 +184,10 @@ def parse_topology(data: bytes, path: str | None = None) -> Pins:
 
     Anything else that YAML knows is refused: FormatError usage.topology.json.
     """
-    text = data.decode("utf-8", "replace")
+    try:
+        text = data.decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise FormatError("usage.topology.json", "not UTF-8", offset=error.start, path=path) from None
     if text.lstrip().startswith("{"):
         return Pins(_json_selectors(data, path))
     selectors: list[tuple[str, str]] = []
@@ -199,6 +213,8 @@ def parse_topology(data: bytes, path: str | None = None) -> Pins:
 def _split(line: str) -> tuple[str, str, str]:
     """(key, colon, value) of a line, quotes taken off; a key in quotes may hold colons."""
     text = line.strip()
+    if '"' in (text[0], text[-1]) and "\\" in text:
+        return text, "", ""  # an escape
     if text[0] in "'\"":
         end = text.find(text[0], 1)
         key, rest = text[1:end], text[end + 1 :].lstrip()

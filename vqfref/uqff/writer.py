@@ -11,43 +11,23 @@ from __future__ import annotations
 
 import os
 import struct
-from array import array
-from collections import namedtuple
 
-from vqfref import kernels, strictjson
+from vqfref import strictjson
 from vqfref.errors import FormatError, UnsupportedError, UsageError
 from vqfref.findings import Findings
-from vqfref.quant import ggml
-from vqfref.quant.afq import afq_encode
-from vqfref.quant.floats import f32_encode
-from vqfref.quant.hqq import hqq_encode
-from vqfref.quant.minifloat import e4m3_encode, f8q8_encode, fp8_encode, mxfp4_encode
 from vqfref.safetensors.reader import open_folder
 from vqfref.safetensors.writer import header_bytes, nbytes, order
 from vqfref.sink import AtomicFile, Publication
 from vqfref.source import Source
-from vqfref.uqff.families import product
-from vqfref.uqff.naming import (
-    AFQ,
-    EXTENSION,
-    F8Q8,
-    FP8,
-    GGUF,
-    HQQ,
-    MXFP4,
-    REPORT_NAME,
-    RESIDUAL_NAME,
-    TYPES,
-    UNQUANT,
-    group_key,
-)
+from vqfref.uqff.encode import LayerEncoder, LayerSource, Part, encode_floats, tracked
+from vqfref.uqff.naming import EXTENSION, REPORT_NAME, RESIDUAL_NAME, group_key
 from vqfref.uqff.report import Detail, Fallback, Output, Report, dump, load
 from vqfref.uqff.scan import DENSE
-from vqfref.uqff.targets import AFQ_GROUP, HQQ_GROUP, expand_types, resolve_target
+from vqfref.uqff.targets import expand_types, resolve_target
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any, Callable, Iterator, Sequence
+    from typing import Any, Callable, Sequence
 
     from vqfref.findings import Finding
     from vqfref.uqff.targets import Pins, Target
@@ -70,24 +50,6 @@ COPIED = ("tokenizer.json", "tokenizer_config.json", "generation_config.json", "
           "preprocessor_config.json")  # fmt: skip
 WANTED = ("tokenizer.json", "tokenizer_config.json", "generation_config.json")  # a source without them is warned about
 MANAGED = (RESIDUAL_NAME, "config.json", "modules.json", "chat_template.jinja", REPORT_NAME, *COPIED)
-ROWS_AT_ONCE = 1 << 20  # values that are encoded in one go where a family allows it
-
-Part = namedtuple("Part", "suffix dtype shape")
-Part.__doc__ = (
-    "One tensor of a layer before it is made: suffix behind `<key>.weight`, or None for the bias; dtype; shape."
-)
-
-
-class LayerSource:
-    """A layer of the source: its key, shape, the tensors it comes from (several for a stack of experts), its bias."""
-
-    def __init__(self, key: str, shape: tuple[int, ...], sources: list[str], biases: list[str]) -> None:
-        self.key, self.shape, self.sources, self.biases = key, shape, sources, biases
-
-    @property
-    def source_key(self) -> str:
-        """The path of its (first) source tensor, without .weight."""
-        return self.sources[0][: -len(".weight")]
 
 
 def write(
@@ -113,16 +75,20 @@ def write(
         raise UsageError("usage.dtype.unsupported", "dtype %r: expected f32, bf16 or f16" % dtype)
     if max_shard_bytes < 1:
         raise UsageError("usage.size.range", "shards of %d bytes" % max_shard_bytes)
+    stem = os.path.basename(out)[: -len(EXTENSION)] if single else None
+    if not out or stem == "":
+        raise UsageError("usage.out.policy", "OUT %r names neither a folder nor a stem" % out)
     target = os.path.dirname(out) or "." if single else out
+    if os.path.isdir(target) and os.path.isdir(folder) and os.path.samefile(target, folder):
+        raise UsageError("usage.out.policy", "OUT would replace files of the source: name another folder", path=target)
     with open_folder(os.fspath(folder)) as files:
         job = _Job(files, os.fspath(folder), DTYPES[dtype], pins, max_shard_bytes)
-        plans = [
-            (name, os.path.basename(out)[: -len(EXTENSION)] if single else name, job.targets(name)) for name in names
-        ]
+        plans = [(name, stem or name, job.targets(name)) for name in names]
         with Publication(target) as publication:
-            outputs = [job.write_set(publication, stem, name, targets, progress) for name, stem, targets in plans[1:]]
-            name, stem, targets = plans[0]
-            outputs.append(job.write_set(publication, stem, name, targets, progress))  # the runtime type comes last
+            outputs = [
+                job.write_set(publication, stem, name, targets, progress)
+                for name, stem, targets in [*plans[1:], plans[0]]  # the runtime type comes last
+            ]
             job.write_residual(publication)
             job.write_assets(publication)
             report = Report(1, {"tool": TOOL}, base_model, None, METADATA["uqff.version"], outputs)
@@ -171,6 +137,9 @@ class _Job:
             for key, layer in self.layers.items()
         }
 
+    def encoder(self, layer: LayerSource, stored: str) -> LayerEncoder:
+        return LayerEncoder(self.files, layer, stored, self.dtype)
+
     # -- shards
 
     def write_set(
@@ -181,7 +150,7 @@ class _Job:
         total = sum(len(parts) for parts in shards)
         done = 0
         files = []
-        values: _Values | None = None
+        encoder: LayerEncoder | None = None  # of the layer that is being written, perhaps over several shards
         for index, parts in enumerate(shards):
             file_name = "%s-%d%s" % (stem, index, EXTENSION)
             with publication.file(file_name) as file:
@@ -189,10 +158,13 @@ class _Job:
                 for key, part in parts:
                     if key is None:
                         file.write_at(at[part.suffix], struct.pack("<I", dict(VERSION)[part.suffix]))
-                    elif values is None or values.layer.key != key:
-                        values = _Values(self, self.layers[key], targets[key])
-                    if key is not None and values is not None:
-                        values.write(part, file, at[full_name(key, part)])
+                    elif encoder is None or encoder.layer.key != key:
+                        encoder = self.encoder(self.layers[key], targets[key].stored)
+                    if key is not None and encoder is not None:
+                        offset = at[full_name(key, part)]
+                        for piece in encoder.pieces(part):
+                            file.write_at(offset, piece)
+                            offset += len(piece)
                     done += 1
                     if progress:
                         progress(done, total)
@@ -204,7 +176,7 @@ class _Job:
         chunk: list[tuple[str | None, Part]] = [(None, Part(name, "U32", ())) for name, _ in VERSION]
         size, found = 12, []
         for key in sorted(self.layers, key=lambda k: k.encode("utf-8")):
-            for part in self.parts(self.layers[key], targets[key].stored):
+            for part in self.encoder(self.layers[key], targets[key].stored).parts():
                 n = nbytes(part.dtype, part.shape)
                 if chunk and size + n > self.cap:
                     found.append(chunk)
@@ -216,61 +188,6 @@ class _Job:
                     chunk, size = [], 0
         return [*found, chunk] if chunk else found
 
-    def parts(self, layer: LayerSource, stored: str) -> list[Part]:
-        """The tensors of a layer in the engine's emission order."""
-        shape, rows = layer.shape, layer.shape[:-1]
-        family = UNQUANT if stored == "unquant" else TYPES.get(stored, GGUF)
-        scalar = [Part(".format", "U8", ())]
-        if family == GGUF:
-            info = next(t for t in ggml.TYPES.values() if t.name == stored)
-            size = product(shape) // info.block_elements * info.block_bytes
-            parts = [*scalar, Part("", "U8", (size,)), Part(".dtype", "U32", ()), Part(".shape", "U32", (len(shape),))]
-        elif family == UNQUANT:
-            parts = [*scalar, Part("", self.dtype, shape)]
-        elif family == HQQ:
-            bits = int(stored[3:])
-            columns = product(shape) // HQQ_GROUP
-            parts = [
-                *scalar, Part("", "U8", (HQQ_GROUP * bits // 8, columns)), Part(".scales", "F32", (1, columns)),
-                Part(".zeros", "F32", (1, columns)), Part(".shape", "U32", (len(shape),)), Part(".bits", "U8", ()),
-                Part(".group_size", "U32", ()), Part(".axis", "U8", ()), Part(".optimization_steps", "U32", ()),
-                Part(".round_zeros", "U8", ()), Part(".channel_wise", "U8", ()),
-            ]  # fmt: skip
-        elif family == FP8:
-            parts = [
-                *scalar, Part("", "F8_E4M3", shape), Part(".dequant_w_scale", "F32", ()),
-                Part(".dequant_x_scale", "F32", ()), Part(".quant_scale", "F32", ()), Part(".dtype", "U32", ()),
-            ]  # fmt: skip
-        elif family == AFQ:
-            bits, groups = int(stored[3:]), (*rows, shape[-1] // AFQ_GROUP)
-            parts = [
-                *scalar, Part(".bits", "U8", ()), Part(".group_size", "U8", ()),
-                Part("", "U32", (*rows, shape[-1] * bits // 32)), Part(".scales", self.dtype, groups),
-                Part(".biases", self.dtype, groups),
-            ]  # fmt: skip
-        elif family == F8Q8:
-            blocks = -(-product(shape) // 32)
-            parts = [
-                *scalar, Part("", "U8", (33 * blocks,)), Part(".num_blocks", "U32", ()),
-                Part(".shape", "U32", (len(shape),)),
-            ]  # fmt: skip
-        else:
-            parts = [*scalar, Part("", "U8", (*rows, shape[-1] // 2)), Part(".scales", "U8", (*rows, shape[-1] // 32))]
-        if layer.biases:
-            parts.append(Part(None, self.bias_dtype(layer, family), layer.shape[:-1]))
-        return parts
-
-    def bias_dtype(self, layer: LayerSource, family: int) -> str:
-        """Section 7: the dtype in which the engine stores a bias."""
-        if family in (AFQ, UNQUANT):
-            return self.dtype
-        parallel = layer.key.endswith("_proj")
-        if family == FP8:
-            return "F8_E4M3" if parallel else str(self.files.info(layer.biases[0]).dtype)
-        if family == MXFP4:
-            return "BF16" if parallel else str(self.files.info(layer.biases[0]).dtype)
-        return "F32"
-
     def output(self, name: str, files: list[str], targets: dict[str, Target]) -> Output:
         """The output of the report (section 11)."""
         counts: dict[str, int] = {}
@@ -280,23 +197,10 @@ class _Job:
             counts[t.stored] = counts.get(t.stored, 0) + 1
             if t.reason is not None or (t.stored in DENSE and t.stored != t.resolved):
                 fallbacks.append(Fallback(key, t.resolved, t.stored, list(layer.shape), t.reason))
-            parts = {p.suffix: p for p in self.parts(layer, t.stored)}
+            parts = {p.suffix: p for p in self.encoder(layer, t.stored).parts()}
             shape = layer.shape if ".shape" in parts else parts[""].shape
             details.append(Detail(key, t.default, t.resolved, t.stored, list(shape)))
         return Output(name, files, len(targets), counts, len(fallbacks), fallbacks, details)
-
-    # -- values
-
-    def values(self, names: Sequence[str]) -> Iterator[array[float]]:
-        """The values of source tensors one after another, rounded to the working dtype, in pieces. Refuses NaN and
-        infinities, which the encoders were not proved on."""
-        for name in names:
-            for piece in self.files.values(name):
-                if not kernels.all_finite(piece):
-                    raise FormatError(
-                        "uqff.w4.range", "NaN or infinite values in the source", field=name, path=self.folder
-                    )
-                yield as_working(piece, self.dtype)
 
     # -- what lies beside the shards
 
@@ -324,155 +228,6 @@ class _Job:
                 self.found.add("warning", "uqff.w5.missing", "the source has no %s" % name, None, name)
 
 
-class _Values:
-    """The encoded tensors of one layer: made once, large payloads piece by piece, written where they belong."""
-
-    def __init__(self, job: _Job, layer: LayerSource, target: Target) -> None:
-        self.job, self.layer, self.stored = job, layer, target.stored
-        self.family = UNQUANT if self.stored == "unquant" else TYPES.get(self.stored, GGUF)
-        self.small: dict[str | None, bytes] = {}
-        self.constants()
-
-    def constants(self) -> None:
-        """The entries that follow from type and shape."""
-        shape = self.layer.shape
-        numbers: dict[str, tuple[Any, ...]] = {".format": ("B", self.family), ".shape": ("%dI" % len(shape), *shape)}
-        if self.family == GGUF:
-            code = next(t.code for t in ggml.TYPES.values() if t.name == self.stored)
-            numbers[".dtype"] = ("I", code)
-        elif self.family == FP8:
-            numbers[".dtype"] = ("I", 9)
-        elif self.family == AFQ:
-            numbers.update({".bits": ("B", int(self.stored[3:])), ".group_size": ("B", AFQ_GROUP)})
-        elif self.family == F8Q8:
-            numbers[".num_blocks"] = ("I", -(-product(shape) // 32))
-        elif self.family == HQQ:
-            numbers.update({
-                ".bits": ("B", int(self.stored[3:])), ".group_size": ("I", HQQ_GROUP), ".axis": ("B", 0),
-                ".optimization_steps": ("I", 10), ".round_zeros": ("B", 0), ".channel_wise": ("B", 1),
-            })  # fmt: skip
-        self.small = {suffix: struct.pack("<" + n[0], *n[1:]) for suffix, n in numbers.items()}
-
-    def write(self, part: Part, file: AtomicFile, offset: int) -> None:
-        """Put one tensor into its place in the file."""
-        if part.suffix is None:
-            values = array("f")
-            for name in self.layer.biases:
-                values.extend(self.job.files.get_tensor(name))
-            file.write_at(offset, encode_floats(values, part.dtype))
-            return
-        if part.suffix in self.small:
-            file.write_at(offset, self.small[part.suffix])
-            return
-        for piece in self.payload():
-            file.write_at(offset, piece)
-            offset += len(piece)
-
-    def payload(self) -> Iterator[bytes]:
-        """The bytes of `<key>.weight`, in pieces; what is found on the way (scales …) goes to `small`."""
-        if self.family in (FP8, HQQ):  # over the whole tensor at once
-            values = array("f")
-            for piece in self.job.values(self.layer.sources):
-                values.extend(piece)
-            yield self.whole(values)
-            return
-        scales, biases = bytearray(), bytearray()
-        for values in self.rows():
-            if self.family == GGUF:
-                yield ggml.encode(self.stored, values)
-            elif self.family == UNQUANT:
-                yield encode_floats(values, self.job.dtype)
-            elif self.family == AFQ:
-                packed, s, b = afq_encode(values, int(self.stored[3:]), AFQ_GROUP)
-                scales += encode_floats(s, self.job.dtype)
-                biases += encode_floats(b, self.job.dtype)
-                yield packed
-            elif self.family == F8Q8:
-                yield f8q8_encode(values)
-            else:
-                packed, codes = mxfp4_encode(values)
-                scales += codes
-                yield packed
-        self.small.update({".scales": bytes(scales), ".biases": bytes(biases)})
-
-    def whole(self, values: array[float]) -> bytes:
-        """FP8 and HQQ."""
-        if self.family == FP8:
-            data, quant, dequant = fp8_encode(values)
-            self.small[".quant_scale"] = struct.pack("<f", quant)
-            self.small[".dequant_w_scale"] = self.small[".dequant_x_scale"] = struct.pack("<f", dequant)
-            return data
-        packed, scales, zeros = hqq_encode(values, int(self.stored[3:]))
-        self.small.update({".scales": f32_encode(scales), ".zeros": f32_encode(zeros)})
-        return packed
-
-    def rows(self) -> Iterator[array[float]]:
-        """The values in pieces of whole rows; for F8Q8, whose blocks cross rows, of whole blocks."""
-        width = self.layer.shape[-1] if self.family != F8Q8 else 32
-        pending = array("f")
-        for piece in self.job.values(self.layer.sources):
-            pending.extend(piece)
-            n = len(pending) // width * width
-            if n >= ROWS_AT_ONCE:
-                yield pending[:n]
-                pending = pending[n:]
-        if pending:
-            yield pending
-
-
-def tracked(files: WeightFile, tied: bool) -> tuple[dict[str, LayerSource], list[str]]:
-    """(layers by key, names of the residual): every module that ends in _proj, lm_head, embed_tokens, and the stacks of
-    experts under their canonical keys (sections 8 and 12.5). Raises FormatError for stacks with gaps."""
-    layers: dict[str, LayerSource] = {}
-    stacks: dict[str, dict[int, str]] = {}
-    names = set(files.keys())
-    rest = []
-    for name in files:
-        key, _, kind = name.rpartition(".")
-        if not is_tracked(key) or kind not in ("weight", "bias"):
-            rest.append(name)
-            continue
-        if key.rpartition(".")[2] == "lm_head" and tied:
-            continue  # the embedding serves for it
-        prefix, expert, module = expert_parts(key)
-        if kind == "bias":
-            continue
-        if expert is not None:
-            stacks.setdefault("%s.%s" % (prefix, module), {})[expert] = key
-        else:
-            bias = [key + ".bias"] if key + ".bias" in names else []
-            layers[key] = LayerSource(key, tuple(files.info(name).shape), [name], bias)
-    for key, experts in stacks.items():
-        if sorted(experts) != list(range(len(experts))):
-            raise FormatError(
-                "uqff.w3.missing", "experts %s: some are missing" % sorted(experts), field=key, path=files.path
-            )
-        keys = [experts[i] for i in range(len(experts))]
-        shapes = {tuple(files.info(k + ".weight").shape) for k in keys}
-        if len(shapes) > 1:
-            raise FormatError(
-                "uqff.w3.shape", "experts of different shapes: %s" % sorted(shapes), field=key, path=files.path
-            )
-        biases = [k + ".bias" for k in keys if k + ".bias" in names]
-        shape = (len(keys), *shapes.pop())
-        layers[key] = LayerSource(key, shape, [k + ".weight" for k in keys], biases)
-    return layers, rest
-
-
-def is_tracked(key: str) -> bool:
-    """Is a module one whose weight becomes a layer?"""
-    module = key.rpartition(".")[2]
-    return module.endswith("_proj") or module in ("lm_head", "embed_tokens")
-
-
-def expert_parts(key: str) -> tuple[str, int | None, str]:
-    """(prefix of the experts, number, module) of `<prefix>.experts.<n>.<module>`; number None for any other key."""
-    parts = key.split(".")
-    if len(parts) >= 3 and parts[-3] == "experts" and parts[-2].isascii() and parts[-2].isdigit():
-        return ".".join(parts[:-2]), int(parts[-2]), parts[-1]
-    return key, None, ""
-
-
 def full_name(key: str | None, part: Part) -> str:
     """The name of a tensor in the file."""
     if key is None:
@@ -493,20 +248,6 @@ def layout_file(
         offsets[n] = at
         at += nbytes(*by_name[n])
     return offsets
-
-
-def as_working(values: array[float], dtype: str) -> array[float]:
-    """Values rounded to the working dtype and widened again."""
-    if dtype == "BF16":
-        return kernels.bf16_decode(kernels.bf16_encode(values))
-    return kernels.f16_decode(kernels.f16_encode(values)) if dtype == "F16" else values
-
-
-def encode_floats(values: array[float], dtype: str) -> bytes:
-    """Values as stored in a dtype."""
-    return {"F32": f32_encode, "BF16": kernels.bf16_encode, "F16": kernels.f16_encode, "F8_E4M3": e4m3_encode}[dtype](
-        values
-    )
 
 
 # ---- config.json: 12.6

@@ -7,11 +7,8 @@ block that differs. Values are read through the file's own layout, so the figure
 
 from __future__ import annotations
 
-import math
-from collections import namedtuple
-from operator import mul, sub
-
 from vqfref import kernels
+from vqfref.comparison import EXPLAINED, IDENTICAL, NO_SOURCE, NOT_EXPLAINED, Comparison, Figures, without_figures
 from vqfref.errors import FormatError, UnsupportedError
 from vqfref.vqf.convert import Encoder, read_config
 from vqfref.vqf.geometry import LINEAR, TILE_ROWS, X8_OF_Q4_4X4
@@ -30,13 +27,6 @@ if TYPE_CHECKING:
 
     Progress = Callable[[int, int], None]
 
-IDENTICAL, EXPLAINED, NOT_EXPLAINED, NO_SOURCE = "identical", "explained", "not explained", "no source"
-
-Comparison = namedtuple("Comparison", "name verdict detail count rmse max cosine worst")
-Comparison.__doc__ = """One tensor against its source. verdict: one of IDENTICAL, EXPLAINED, NOT_EXPLAINED, NO_SOURCE;
-detail: why, or where the first block that differs lies; count: values; rmse, max: of the errors; cosine: between file
-and source, 1 for equal directions; worst: the place of the largest error, as text."""
-
 
 def compare(f: VqfFile, sources: WeightFile, folder: str, progress: Progress | None = None) -> Iterator[Comparison]:
     """One Comparison for each tensor of the file's directory.
@@ -54,8 +44,7 @@ def compare(f: VqfFile, sources: WeightFile, folder: str, progress: Progress | N
                 raise UnsupportedError("vqf.plan.name", "not a name of the format")
             wanted.check(geometry)
         except (FormatError, UnsupportedError) as error:
-            yield Comparison(name, NO_SOURCE, "%s%s" % (error.field + ": " if error.field else "", error.message),
-                             0, math.nan, math.nan, math.nan, "")  # fmt: skip
+            yield without_figures(name, NO_SOURCE, "%s%s" % (error.field + ": " if error.field else "", error.message))
         else:
             yield _compare_tensor(f, wanted, geometry)
         done += f.info(name).nbytes
@@ -66,7 +55,7 @@ def compare(f: VqfFile, sources: WeightFile, folder: str, progress: Progress | N
 
 
 def _compare_tensor(f: VqfFile, sources: Sources, geometry: Geometry) -> Comparison:
-    figures = _Figures(geometry)
+    figures = Figures(geometry.name, geometry.matrix[1], geometry.pad_cols)
     first = _first_difference(f, sources, geometry, False, figures)
     if first is None:
         return figures.result(IDENTICAL, "")
@@ -79,7 +68,7 @@ def _compare_tensor(f: VqfFile, sources: Sources, geometry: Geometry) -> Compari
 
 
 def _first_difference(
-    f: VqfFile, sources: Sources, geometry: Geometry, legacy: bool, figures: _Figures | None = None
+    f: VqfFile, sources: Sources, geometry: Geometry, legacy: bool, figures: Figures | None = None
 ) -> tuple[int, str] | None:
     """Where the encoder's bytes are not those of the file for the first time: the offset in the tensor, and its place in
     words. Adds all values to `figures`; without them it ends at the first difference."""
@@ -95,7 +84,8 @@ def _first_difference(
                 break
         at += len(expected)
         if figures is not None:
-            figures.add(_values(geometry, stored, layout), floats, layer, row)
+            where = "layer %d, " % layer if geometry.layered else ""
+            figures.add(_values(geometry, stored, layout), floats, where, row)
     return first
 
 
@@ -120,34 +110,3 @@ def _first_block(geometry: Geometry, stored: bytes, expected: bytes, at: int, la
         if layout != X8_OF_Q4_4X4:  # in a copy of tiles, columns are not in their places
             place += ", columns %d to %d" % (tile * 32, tile * 32 + 31)
     return "first difference in %s%s: stored %02x, expected %02x" % (where, place, stored[at], expected[at])
-
-
-class _Figures:
-    """Error figures of one tensor, summed up row group by row group."""
-
-    def __init__(self, geometry: Geometry) -> None:
-        self.geometry = geometry
-        self.count = 0
-        self.errors = self.dots = self.file_squares = self.source_squares = self.max = 0.0
-        self.worst = ""
-
-    def add(self, values: array[float], floats: array[float], layer: int, row: int) -> None:
-        cols = self.geometry.matrix[1]
-        self.count += len(floats) // cols * (cols - self.geometry.pad_cols)  # padding is zero on both sides
-        differences = list(map(abs, map(sub, values, floats)))
-        self.errors += sum(map(mul, differences, differences))
-        self.dots += sum(map(mul, values, floats))
-        self.file_squares += sum(map(mul, values, values))
-        self.source_squares += sum(map(mul, floats, floats))
-        largest = max(differences, default=0.0)
-        if largest > self.max:
-            self.max = largest
-            row_in_group, col = divmod(differences.index(largest), cols)
-            where = "layer %d, " % layer if self.geometry.layered else ""
-            self.worst = "%srow %d, columns %d to %d" % (where, row + row_in_group, col // 32 * 32, col // 32 * 32 + 31)
-
-    def result(self, verdict: str, detail: str) -> Comparison:
-        rmse = math.sqrt(self.errors / self.count) if self.count else 0.0
-        norm = math.sqrt(self.file_squares * self.source_squares)
-        cosine = self.dots / norm if norm else 1.0 if self.file_squares == self.source_squares else 0.0
-        return Comparison(self.geometry.name, verdict, detail, self.count, rmse, self.max, cosine, self.worst)
