@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import os
 import sys
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     import argparse
-    from typing import Any, Callable
+    from typing import Any, Callable, Iterator
 
     from vqfref.kat.cases import Case, Suite
     from vqfref.kat.runner import Outcome
+
+MAX_SCALE = 10000  # of the time for a reply: longer than a day
 
 
 def add_verbs(add_verb: Callable[..., Any]) -> None:
@@ -72,42 +75,75 @@ def add_output(action: argparse.ArgumentParser) -> None:
 
 def load(args: argparse.Namespace) -> tuple[Suite, list[Case]]:
     """The suite and the chosen cases. Raises UsageError where the filters leave none."""
-    from vqfref.errors import UsageError
-    from vqfref.kat.cases import Suite, chosen, find
+    from vqfref.errors import UsageError, did_you_mean
+    from vqfref.kat.cases import OPERATIONS, Suite, chosen, find
 
     suite = Suite(find(args.suite))
     cases = list(chosen(suite.cases, args.only, args.skip, args.op, args.level, args.flag))
     if not cases:
-        raise UsageError("usage.filter.missing", "no case is left by these filters")
+        hint = did_you_mean(args.op, list(OPERATIONS)) if args.op and args.op not in OPERATIONS else ""
+        flags = sorted({flag for c in suite.cases for flag in c.flags})
+        hint += did_you_mean(args.flag, flags) if args.flag and args.flag not in flags else ""
+        raise UsageError("usage.filter.missing", "no case is left by these filters" + hint)
     return suite, cases
 
 
-def report(args: argparse.Namespace, suite: Suite, outcomes: list[Outcome], about: dict[str, Any]) -> int:
-    """Print the outcomes in the chosen form; the exit code."""
+def expected_failures(args: argparse.Namespace, suite: Suite) -> dict[str, str]:
+    """The reasons in --xfail by case id. Raises OSError; UsageError for an id that the suite has not."""
+    from vqfref.errors import UsageError, did_you_mean
+    from vqfref.kat.runner import read_xfail
+
+    if args.xfail is None:
+        return {}
+    with open(args.xfail, encoding="utf-8-sig", errors="backslashreplace") as file:
+        found = read_xfail(file.read())
+    ids = [c.id for c in suite.cases]
+    for case_id in sorted(set(found) - set(ids)):
+        message = "%s names a case that there is not: %s%s" % (args.xfail, case_id, did_you_mean(case_id, ids))
+        raise UsageError("usage.case.name", message)
+    return found
+
+
+def report(
+    args: argparse.Namespace, suite: Suite, count: int, running: Iterator[Outcome], about: dict[str, Any],
+    end: Callable[[], str | None] = lambda: None,
+) -> int:  # fmt: skip
+    """Run the cases and print their outcomes in the chosen form, line by line where it has lines; the exit code.
+
+    about: what is under test, filled while it runs. end: ends it, and says what went wrong then.
+    """
+    from vqfref.cli.output import say
     from vqfref.errors import printable
     from vqfref.kat import runner
 
+    outcomes = []
+
+    def watched() -> Iterator[Outcome]:
+        for outcome in running:
+            outcomes.append(outcome)
+            yield outcome
+
+    lines: Iterator[str] = iter(())
+    if args.format == "text":
+        lines = runner.text_lines(watched(), args.verbose)
+    elif args.format == "tap":
+        lines = runner.tap_lines(watched(), count, args.strict_errors)
+    for text in lines:
+        print(printable(text), flush=True)  # at once, beside what the program itself says on standard error
+    outcomes += running
+    wrong = end()
+    if wrong:
+        say("vqfref: the program %s" % wrong)
     line, ok = runner.totals(outcomes, suite.version, args.strict_errors)
     if args.format == "json":
         print(runner.as_json(outcomes, suite.version, args.strict_errors, about))
     elif args.format == "junit":
         print(runner.junit(outcomes, args.strict_errors))
     else:
-        lines = runner.tap_lines(outcomes, args.strict_errors) if args.format == "tap" else (
-            runner.text_lines(outcomes, args.verbose))  # fmt: skip
-        for text in lines:
-            print(printable(text))
         print(line if args.format == "text" else "# " + line)
-    return 0 if ok else 1
-
-
-def xfail(args: argparse.Namespace) -> dict[str, str]:
-    from vqfref.kat.runner import read_xfail
-
-    if args.xfail is None:
-        return {}
-    with open(args.xfail, encoding="utf-8") as file:
-        return read_xfail(file.read())
+    if all(o.outcome == runner.SKIP for o in outcomes):
+        say("vqfref: no case was run: the program has none of these operations")
+    return 0 if ok and not wrong else 1
 
 
 def run_selftest(args: argparse.Namespace) -> int:
@@ -115,33 +151,44 @@ def run_selftest(args: argparse.Namespace) -> int:
     from vqfref.kat import runner
 
     suite, cases = load(args)
-    outcomes = list(runner.run(cases, runner.in_process(suite), xfail(args)))
-    return report(args, suite, outcomes, {"name": "vqfref", "version": __version__})
+    running = runner.run(cases, runner.in_process(suite), expected_failures(args, suite))
+    return report(args, suite, len(cases), running, {"name": "vqfref", "version": __version__})
 
 
 def run_program(args: argparse.Namespace) -> int:
+    from vqfref.cli.output import say
     from vqfref.errors import UsageError
     from vqfref.kat import runner
     from vqfref.kat.adapter import TIMEOUT, Adapter
+    from vqfref.kat.cases import OPERATIONS
 
     if bool(args.verify_cmd) == bool(args.program):
         raise UsageError("usage.program.missing", "give a program behind --, or --verify-cmd")
-    suite, cases = load(args)
+    if not 0 < args.timeout_scale <= MAX_SCALE:
+        raise UsageError("usage.timeout.range", "--timeout-scale must be above 0, and at most %d" % MAX_SCALE)
     timeout = TIMEOUT * args.timeout_scale
+    suite, cases = load(args)
+    xfail = expected_failures(args, suite)
     if args.verify_cmd:
+        if "{file}" not in args.verify_cmd:
+            raise UsageError("usage.program.missing", "--verify-cmd has no {file}, the place of the file's path")
         ask = runner.by_command(suite, args.verify_cmd.split(), timeout)
-        outcomes = list(runner.run(cases, ask, xfail(args), accept_only=True))
-        return report(args, suite, outcomes, {"command": args.verify_cmd})
+        running = runner.run(cases, ask, xfail, accept_only=True)
+        return report(args, suite, len(cases), running, {"command": args.verify_cmd})
     adapter = Adapter(args.program, timeout, args.fresh)
+    about: dict[str, Any] = {}
+
+    def end() -> str | None:
+        about.update(name=adapter.name, version=adapter.version)
+        unknown = sorted(adapter.ops - set(OPERATIONS))
+        if unknown:
+            say("vqfref: the program lists operations that there are not: %s" % " ".join(unknown))
+        return adapter.close()
+
     try:
-        outcomes = list(runner.run(cases, runner.by_adapter(suite, adapter), xfail(args)))
-        wrong = adapter.close()
+        return report(args, suite, len(cases), runner.run(cases, runner.by_adapter(suite, adapter), xfail), about, end)
     finally:
         adapter.kill()
-    if wrong:
-        print("vqfref: the program %s" % wrong, file=sys.stderr)
-    code = report(args, suite, outcomes, {"name": adapter.name, "version": adapter.version})
-    return code or (1 if wrong else 0)
 
 
 def run_list(args: argparse.Namespace) -> int:
@@ -155,23 +202,26 @@ def run_list(args: argparse.Namespace) -> int:
 
 def run_show(args: argparse.Namespace) -> int:
     from vqfref import strictjson
-    from vqfref.errors import UsageError
+    from vqfref.errors import UsageError, did_you_mean
     from vqfref.kat.cases import Suite, find
+    from vqfref.kat.export import as_dict
 
     suite = Suite(find(args.suite))
     for c in suite.cases:
         if c.id == args.id:
-            shown = {**c._asdict(), "flags": list(c.flags), "line": " ".join(
-                [c.id, c.op, *("%s=%s" % item for item in suite.lines(c).items())])}  # fmt: skip
-            print(strictjson.dumps(shown, indent=2))
+            line = " ".join([c.id, c.op, *("%s=%s" % item for item in suite.lines(c).items())])
+            print(strictjson.dumps({"op": c.op, **as_dict(c), "line": line}, indent=2))
             return 0
-    raise UsageError("usage.case.name", "no case %r" % args.id)
+    raise UsageError("usage.case.name", "no case %r%s" % (args.id, did_you_mean(args.id, [c.id for c in suite.cases])))
 
 
 def run_export(args: argparse.Namespace) -> int:
+    from vqfref.errors import UsageError
     from vqfref.kat.export import export
 
     suite, cases = load(args)
+    if os.path.realpath(args.folder) == os.path.realpath(suite.folder):
+        raise UsageError("usage.out.policy", "%s is the suite itself" % args.folder)
     for path in export(suite, cases, args.folder, args.format):
         print(path)
     return 0
@@ -180,7 +230,6 @@ def run_export(args: argparse.Namespace) -> int:
 def run_serve(args: argparse.Namespace) -> int:
     from vqfref.kat.ops import answer
 
-    for line in sys.stdin:
-        sys.stdout.write(answer(line.rstrip("\n")) + "\n")
-        sys.stdout.flush()
+    for line in sys.stdin.buffer:  # bytes, since a path may be any
+        print(answer(line.decode("utf-8", "surrogateescape").rstrip("\r\n")), flush=True)
     return 0

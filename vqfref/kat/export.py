@@ -9,7 +9,7 @@ from vqfref.sink import AtomicFile
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Iterator
+    from typing import Any, Iterator
 
     from vqfref.kat.cases import Case, Suite
 
@@ -42,18 +42,18 @@ def _write(path: str, text: str) -> None:
         file.write(text.encode("utf-8"))
 
 
+def as_dict(case: Case) -> dict[str, Any]:
+    """A case as the suite has it."""
+    found = {
+        "id": case.id, "comment": case.comment, "level": case.level, "flags": list(case.flags), "source": case.source,
+        "since": case.since, "in": case.inputs, "out": case.outputs, "result": case.result,
+    }  # fmt: skip
+    return found if case.error is None else {**found, "error": case.error}
+
+
 def json_text(cases: list[Case]) -> str:
-    """A list of cases, a line each, as the suite has them."""
-    lines = []
-    for c in cases:
-        case = {
-            "id": c.id, "comment": c.comment, "level": c.level, "flags": list(c.flags), "source": c.source,
-            "since": c.since, "in": c.inputs, "out": c.outputs, "result": c.result,
-        }  # fmt: skip
-        if c.error is not None:
-            case["error"] = c.error
-        lines.append(strictjson.dumps(case))
-    return "[\n" + ",\n".join(lines) + "\n]\n"
+    """A list of cases, a line each."""
+    return "[\n" + ",\n".join(strictjson.dumps(as_dict(c)) for c in cases) + "\n]\n"
 
 
 def flat(cases: list[Case]) -> str:
@@ -70,16 +70,14 @@ def flat(cases: list[Case]) -> str:
 
 
 def c_string(text: str) -> str:
-    """A C string literal, broken where compilers ask for it.
+    """A C string literal of the text's UTF-8 bytes, in pieces that every compiler takes.
 
     >>> c_string('a"b')
-    '"a\\\\"b"'
+    '"a\\\\042b"'
     """
-    escaped = "".join(
-        c if " " <= c <= "~" and c not in '"\\?' else "\\%03o" % ord(c) if ord(c) < 128 else "?" for c in text
-    )
-    escaped = escaped.replace("\\042", '\\"')
-    return " ".join('"%s"' % escaped[i : i + 1000] for i in range(0, len(escaped), 1000)) or '""'
+    plain = set(range(32, 127)) - set(b'"\\?')
+    escaped = [chr(b) if b in plain else "\\%03o" % b for b in text.encode("utf-8")]
+    return " ".join('"%s"' % "".join(escaped[i : i + 200]) for i in range(0, len(escaped), 200)) or '""'
 
 
 def c_header(suite: Suite, cases: list[Case]) -> str:
