@@ -30,11 +30,9 @@ sys.exit(main())
 """
 
 
-def write_pyz(path: str | os.PathLike[str]) -> int:
-    """Write the archive and return its size in bytes. Raises UsageError where there is no suite, or where this runs from
-    such an archive itself; UnsupportedError without the zipfile module; OSError."""
-    from vqfref.kat.cases import find
-
+def write_pyz(path: str | os.PathLike[str], suite: str) -> int:
+    """Write the archive with the suite of a folder inside, and return its size in bytes. Raises UsageError where this
+    runs from such an archive itself, UnsupportedError without the zipfile module, OSError."""
     try:
         import io
         import zipfile
@@ -43,7 +41,6 @@ def write_pyz(path: str | os.PathLike[str]) -> int:
     package = os.path.dirname(os.path.abspath(__file__))
     if not os.path.isdir(package):
         raise UsageError("usage.pyz.unsupported", "this is a .pyz already: copy the file itself")
-    suite = find()
     members = {"vqfref/" + name: os.path.join(package, *name.split("/")) for name in files(package, ())}
     members = {name: place for name, place in members.items() if not name.startswith(SUITE)}
     names = sorted(files(suite, NOT_PACKED))

@@ -37,9 +37,10 @@ Example: vqfref help codes""")  # fmt: skip
 
 def run_pyz(args: argparse.Namespace) -> int:
     from vqfref.errors import printable
+    from vqfref.kat.cases import find
     from vqfref.pyz import write_pyz
 
-    size = write_pyz(args.out)
+    size = write_pyz(args.out, find())
     print("%s: %d bytes" % (printable(args.out), size))
     return 0
 
