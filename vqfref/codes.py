@@ -466,6 +466,7 @@ CODES: dict[str, tuple[str, str]] = {
     "kat.file.missing": ("A case names a file that is not there.", "Copy the suite again, kat/files/ with it."),
     "kat.file.limit": ("A file of cases larger than any real one.", "Copy the suite again."),
     "kat.field.json": ("A field of a case or request is not what its operation takes.", "Correct it."),
+    "kat.field.missing": ("A request lacks a field of its operation.", "Send all, in the order of kat/README.md."),
     "kat.choice.unsupported": ("A word that the operation does not know.", "The message lists those that it does."),
     "kat.model.name": ("A model that the suite has no recipe for.", "Correct the case."),
 }

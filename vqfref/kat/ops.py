@@ -13,6 +13,7 @@ from array import array
 from vqfref import kernels
 from vqfref.crypto import hmac_sm3, sm2, sm3, sm4
 from vqfref.errors import FormatError, IntegrityError, SignatureError, UsageError, VqfrefError
+from vqfref.kat.cases import OPERATIONS
 from vqfref.quant import afq, blocks, floats, ggml, matmul, minifloat
 from vqfref.source import Source
 from vqfref.vqf import geometry, structs
@@ -46,6 +47,9 @@ AFQ_BITS = {"afq%d" % bits: bits for bits in afq.BITS}
 
 def run(op: str, fields: Fields) -> dict[str, str]:
     """The outputs of one operation by field. Raises VqfrefError for what it refuses, KeyError for an unknown one."""
+    for name in OPERATIONS[op][0]:
+        if name not in fields:
+            raise UsageError("kat.field.missing", "%s takes %s" % (op, " ".join(OPERATIONS[op][0])), field=name)
     return OPS[op](fields)
 
 
