@@ -388,9 +388,9 @@ TAGS = [
     for what, tensor, code, says in (
         ("tag 7", u8(7), "uqff.f1.unsupported", ("7",)),
         ("tag 255", u8(255), "uqff.f1.unsupported", ("255",)),
-        ("a tag of U32", u32(0), "uqff.f2.missing", (key + ".weight.format",)),
-        ("a tag of rank 1", Tensor("U8", (1,), b"\0"), "uqff.f2.missing", (key + ".weight.format",)),
-        ("a tag of no values", Tensor("U8", (0,), b""), "uqff.f2.missing", (key + ".weight.format",)),
+        ("a tag of U32", u32(0), "uqff.f2.dtype", (key + ".weight.format",)),
+        ("a tag of rank 1", Tensor("U8", (1,), b"\0"), "uqff.f2.dtype", (key + ".weight.format",)),
+        ("a tag of no values", Tensor("U8", (0,), b""), "uqff.f2.dtype", (key + ".weight.format",)),
     )
 ] + [
     LayerFault("%s without a %s" % (folder, what), folder, key, drop(suffix, key=key), one(code), (key,))

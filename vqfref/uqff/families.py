@@ -248,8 +248,10 @@ class _Judge:
             return
         if tag_entry is None or not matches(tag_entry, "S(U8)"):
             self.stop = True
-            found = "missing" if tag_entry is None else "%s of shape %s" % (tag_entry.dtype, list(tag_entry.shape))
-            yield self.fault("uqff.f2.missing", "the family tag %s.weight.format is %s, expected a U8 scalar"
+            code, found = "uqff.f2.missing", "missing"
+            if tag_entry is not None:
+                code, found = "uqff.f2.dtype", "%s of shape %s" % (tag_entry.dtype, list(tag_entry.shape))
+            yield self.fault(code, "the family tag %s.weight.format is %s, expected a U8 scalar"
                              % (layer.key, found), ".format")  # fmt: skip
             return
         tag = layer.tag
