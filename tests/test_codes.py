@@ -20,8 +20,9 @@ from vqfref.sink import InPlace
 from vqfref.source import MAX_WINDOW, Source
 from vqfref.vqf.audit import audit
 from vqfref.vqf.geometry import Geometry
+from vqfref.vqf.head import load_head
 from vqfref.vqf.map import svg
-from vqfref.vqf.reader import VqfFile, load_head
+from vqfref.vqf.reader import VqfFile
 from vqfref.vqf.reseal import reseal
 from vqfref.vqf.seal import verify
 from vqfref.vqf.structs import Q8_0

@@ -23,7 +23,8 @@ from tests.samples import (
 from vqfref.errors import VqfrefError
 from vqfref.source import Source
 from vqfref.vqf.audit import audit
-from vqfref.vqf.reader import VqfFile, load_head
+from vqfref.vqf.head import load_head
+from vqfref.vqf.reader import VqfFile
 from vqfref.vqf.seal import verify
 
 TYPE_CHECKING = False

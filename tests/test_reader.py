@@ -23,7 +23,7 @@ from tests.test_geometry import TILES, tiled
 from vqfref.errors import FormatError, IntegrityError, LimitError, TensorNotFound, UnsupportedError, UsageError
 from vqfref.source import Source
 from vqfref.source import mmap as HAS_MMAP
-from vqfref.vqf import reader
+from vqfref.vqf.head import read_head
 from vqfref.vqf.reader import VqfFile
 
 TYPE_CHECKING = False
@@ -245,7 +245,7 @@ class Gates(Cases):
     def test_a_reader_wants_no_more_than_the_first_512_bytes_for_the_header(self) -> None:
         for name in samples.REAL:
             data = real(name)
-            head = reader.read_head(data[:512], len(data))
+            head = read_head(data[:512], len(data))
             self.assertEqual((head.layout.size, head.header.file_len), (432 if "h432" in name else 448, FILE_LEN))
 
 

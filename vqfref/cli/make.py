@@ -161,7 +161,7 @@ def run_set(args: argparse.Namespace) -> int:
 def signer_if_given(args: argparse.Namespace) -> dict[str, Any]:
     """The signer that a private key on hand makes, for files that are signed; nothing for others."""
     from vqfref.source import Source
-    from vqfref.vqf.reader import load_head
+    from vqfref.vqf.head import load_head
     from vqfref.vqf.reseal import Signer
     from vqfref.vqf.structs import FLAG_SIGNED
 

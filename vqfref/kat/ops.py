@@ -17,7 +17,7 @@ from vqfref.kat.cases import OPERATIONS
 from vqfref.quant import afq, blocks, floats, ggml, matmul, minifloat
 from vqfref.source import Source
 from vqfref.vqf import geometry, structs
-from vqfref.vqf.reader import check_bounds, read_directory, read_head
+from vqfref.vqf.head import check_bounds, read_directory, read_head
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -254,7 +254,7 @@ def op_vqf_directory(f: Fields) -> dict[str, str]:
 
 def op_vqf_file(f: Fields) -> dict[str, str]:
     from vqfref.vqf.audit import audit
-    from vqfref.vqf.reader import load_head
+    from vqfref.vqf.head import load_head
     from vqfref.vqf.seal import verify
 
     with Source(f["path"]) as source:
@@ -306,10 +306,17 @@ def _uqff(path: str) -> Any:
     return UqffFile(path) if os.path.isdir(path) else UqffFile(folder, [item])
 
 
+def _layer_key(file: Any, f: Fields) -> str:
+    """The key of a layer of the shards: their other entries and the residual have none."""
+    if f["key"] not in file.layers:
+        raise FormatError("uqff.n2.missing", "no layer %s" % ascii(f["key"])[1:61], field=f["key"])
+    return f["key"]
+
+
 def op_uqff_layer(f: Fields) -> dict[str, str]:
     with _uqff(f["path"]) as file:
-        values = file.get_tensor(f["key"])
-        info = file.info(f["key"])
+        key = _layer_key(file, f)
+        values, info = file.get_tensor(key), file.info(key)
         shape = ",".join(map(str, info.shape))
         return {"label": info.dtype, "shape": shape, "sm3": kernels.sm3(floats.f32_encode(values)).hex()}
 
@@ -321,7 +328,7 @@ def op_uqff_set(f: Fields) -> dict[str, str]:
 
 def op_uqff_slice(f: Fields) -> dict[str, str]:
     with _uqff(f["path"]) as file:
-        part = file.slice(f["key"], dim=_int(f, "dim"), rank=_int(f, "rank"), world=_int(f, "world"))
+        part = file.slice(_layer_key(file, f), dim=_int(f, "dim"), rank=_int(f, "rank"), world=_int(f, "world"))
         data = b"".join(bytes(part.read(s)) for s in ("", ".scales", ".biases") if s in part.pieces)
         return {"shape": ",".join(map(str, part.shape)), "sm3": kernels.sm3(data).hex()}
 

@@ -11,7 +11,7 @@ from vqfref.errors import FormatError, LimitError, UsageError, VqfrefError
 from vqfref.findings import Findings
 from vqfref.vqf import structs
 from vqfref.vqf.geometry import Geometry, layout_flags, q4_gate, q8_gate, tensors
-from vqfref.vqf.reader import (
+from vqfref.vqf.head import (
     MIN_SIZE,
     POSITIVE,
     Head,
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
     from vqfref.findings import Finding
     from vqfref.source import Source
-    from vqfref.vqf.reader import Entry
+    from vqfref.vqf.head import Entry
 
 _U64 = 1 << 64
 MAX_SEARCH = 1 << 29  # what a search for bytes other than zero may cost: bytes, and PER_READ more for each read

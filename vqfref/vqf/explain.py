@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from vqfref.errors import VqfrefError
 from vqfref.vqf import structs
-from vqfref.vqf.reader import MIN_SIZE, candidates, entry_offset, load_directory, load_head
+from vqfref.vqf.head import MIN_SIZE, candidates, entry_offset, load_directory, load_head
 from vqfref.vqf.structs import DIR_OFFSET, DIR_OFFSET_V1, HEADER_448, HEADER_V1, TENSOR, Layout
 from vqfref.weightfile import FieldRow
 

@@ -18,7 +18,7 @@ from vqfref.crypto.hmac_sm3 import equal
 from vqfref.errors import IntegrityError, SignatureError, UsageError
 from vqfref.sink import AtomicFile, InPlace
 from vqfref.source import Source
-from vqfref.vqf.reader import check_bounds, load_directory, load_head
+from vqfref.vqf.head import check_bounds, load_directory, load_head
 from vqfref.vqf.seal import USER_IDS, Tags, canonical_header, derive_keys, plaintext
 from vqfref.vqf.structs import DIR_OFFSET, FLAG_ENC, FLAG_SIGNED, POSITIVE_WORDS, SIG, SIZES, TENSOR
 
@@ -26,7 +26,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any, Callable, Iterator, Mapping
 
-    from vqfref.vqf.reader import Head
+    from vqfref.vqf.head import Head
     from vqfref.vqf.seal import Keys
 
     Progress = Callable[[int, int], None]

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from typing import Any, Callable, Iterable, Iterator
 
     from vqfref.source import Source
-    from vqfref.vqf.reader import Head
+    from vqfref.vqf.head import Head
     from vqfref.vqf.structs import Layout
 
     Progress = Callable[[int, int], None]
