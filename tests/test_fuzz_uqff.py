@@ -47,9 +47,10 @@ from vqfref.errors import VqfrefError
 from vqfref.uqff import families, naming, packing
 from vqfref.uqff.audit import audit
 from vqfref.uqff.inspect import tree
-from vqfref.uqff.reader import UqffFile, listing
+from vqfref.uqff.reader import UqffFile
 from vqfref.uqff.report import check_identity, dump, load, parse
 from vqfref.uqff.scan import scan, scan_report, summary, verify
+from vqfref.uqff.shards import listing
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -27,9 +27,9 @@ from tests.uqff_samples import (
 from vqfref.cli import main
 from vqfref.errors import FormatError
 from vqfref.uqff import naming
-from vqfref.uqff.reader import listing
 from vqfref.uqff.report import as_json, check_identity, dump, identity_faults, load, parse
 from vqfref.uqff.scan import scan, scan_report, summary
+from vqfref.uqff.shards import listing
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

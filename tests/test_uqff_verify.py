@@ -43,9 +43,9 @@ from vqfref.cli import main
 from vqfref.errors import UsageError
 from vqfref.uqff import naming
 from vqfref.uqff.inspect import size_text
-from vqfref.uqff.reader import listing
 from vqfref.uqff.report import load
 from vqfref.uqff.scan import verify
+from vqfref.uqff.shards import listing
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

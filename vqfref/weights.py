@@ -120,7 +120,7 @@ def _has_shards(folder: str) -> bool:
 def check_uqff(folder: str, item: str | None) -> list[Finding]:
     """`check` for a UQFF folder, or for the set that an item stands for."""
     from vqfref.uqff.audit import audit
-    from vqfref.uqff.reader import shard_names
+    from vqfref.uqff.shards import shard_names
 
     try:
         return audit(folder, None if item is None else shard_names(folder, item))

@@ -84,9 +84,9 @@ def load(args: argparse.Namespace) -> tuple[list[Any], Report | None, bool]:
 
     from vqfref.errors import FormatError, UsageError
     from vqfref.uqff import naming
-    from vqfref.uqff.reader import listing
     from vqfref.uqff.report import check_identity
     from vqfref.uqff.report import load as load_report
+    from vqfref.uqff.shards import listing
 
     if os.path.isfile(args.file):
         raise UsageError("usage.folder.policy", "%s is a file: name its folder" % args.file)

@@ -14,7 +14,9 @@ from vqfref.safetensors.reader import audit_container, model_files
 from vqfref.source import Source
 from vqfref.uqff import families, naming
 from vqfref.uqff.naming import REPORT_NAME, RESIDUAL_NAME
-from vqfref.uqff.reader import (
+from vqfref.uqff.report import identity_faults, load
+from vqfref.uqff.scan import DENSE, scan_layers
+from vqfref.uqff.shards import (
     VERSION_NAMES,
     collect_layers,
     container_error,
@@ -23,8 +25,6 @@ from vqfref.uqff.reader import (
     read_version,
     version_value,
 )
-from vqfref.uqff.report import identity_faults, load
-from vqfref.uqff.scan import DENSE, scan_layers
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

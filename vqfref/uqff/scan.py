@@ -11,8 +11,8 @@ from collections import namedtuple
 from vqfref.errors import VqfrefError
 from vqfref.uqff import naming
 from vqfref.uqff.families import Layer, Tensor, matches, structural_matches
-from vqfref.uqff.reader import SUPPORTED, VERSION_NAMES, open_shard
 from vqfref.uqff.report import Detail, Fallback, Output, Report
+from vqfref.uqff.shards import SUPPORTED, VERSION_NAMES, open_shard
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
