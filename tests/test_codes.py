@@ -19,7 +19,7 @@ from vqfref.errors import WORDS, VqfrefError
 from vqfref.sink import InPlace
 from vqfref.source import MAX_WINDOW, Source
 from vqfref.vqf.audit import audit
-from vqfref.vqf.geometry import Geometry
+from vqfref.vqf.geometry import Geometry, plan
 from vqfref.vqf.head import load_head
 from vqfref.vqf.map import svg
 from vqfref.vqf.reader import VqfFile
@@ -174,6 +174,8 @@ PROVOKED: list[Callable[[], list[str]]] = [
     lambda: of_error(lambda: wide_geometry().ranges(cols=(0, 32))),
     wide_rows,
     crowded_map,
+    lambda: of_error(lambda: plan(VqfFile(Source(real("h448-plain"))).header.arch._replace(dim=1 << 32), "q4")),
+    lambda: of_error(lambda: plan(VqfFile(Source(real("h448-plain"))).header.arch._replace(n_layers=1 << 27), "q4")),
     lambda: [str(VqfFile(Source(real("h448-enc")), passphrase=b"another").doubts().code)],  # type: ignore[union-attr]
     lambda: of_error(lambda: VqfFile(Source(real("h448-enc"))).get_tensor("final_norm")),
     lambda: of_error(lambda: VqfFile(Source(patch(real("h448-plain"), at(7, "qtype"), "I", 9))).get_tensor("q4_k")),

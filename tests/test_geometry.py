@@ -198,12 +198,54 @@ class Plans(unittest.TestCase):
             ("usage.x8.unsupported", lambda: plan(dense, "dual", x8=True)),
             ("usage.x8.unsupported", lambda: plan(dense, "q8", x8=True)),
             ("usage.x8.unsupported", lambda: plan(MODELS["odd-rows"], "q4", x8=True)),  # k_out 20, q_out 60
-            ("usage.x8.unsupported", lambda: plan(dense._replace(head_dim=24, n_heads=1), "q4", x8=True)),  # o: 24 cols
+            (
+                "usage.x8.unsupported",
+                lambda: plan(dense._replace(head_dim=24, n_heads=1, n_kv_heads=1), "q4", x8=True),
+            ),  # o: 24 cols
             ("usage.q8tile.unsupported", lambda: plan(dense, "q8", q8_tile=5)),
         ):
             with self.assertRaises(UsageError, msg=code) as caught:
                 call()
             self.assertEqual(caught.exception.code, code)
+
+    def test_an_arch_that_gate_5_refuses_has_no_plan(self) -> None:
+        for word in ("dim", "n_layers", "n_heads", "head_dim", "ffn_dim", "vocab_size"):
+            self.refused("vqf.arch.header", "arch." + word, MINI_ARCH._replace(**{word: 0}))
+
+    def test_words_of_arch_have_32_bits(self) -> None:
+        for word, value in (("dim", (1 << 32) + 32), ("dim", -32), ("vocab_size", 1 << 32), ("bos_id", 1 << 32),
+                            ("vis_depth", (1 << 32) + 1), ("shared_experts", -1)):  # fmt: skip
+            self.refused("vqf.arch.range", "arch." + word, MINI_ARCH._replace(**{word: value}))
+
+    def test_heads_and_experts_that_contradict_one_another_have_no_plan(self) -> None:
+        dense, moe = MODELS["dense"], MODELS["moe"]
+        for heads, kv in ((4, 0), (4, 3), (2, 4), (3, 2)):
+            self.refused("vqf.arch.shape", "arch.n_kv_heads", dense._replace(n_heads=heads, n_kv_heads=kv))
+        for word, words in (
+            ("ffn_dim", {"ffn_dim": 96}), ("ffn_dim", {"moe_ffn": 0}), ("top_k", {"top_k": 0}), ("top_k", {"top_k": 5}),
+            ("ffn_dim", {"n_experts": 65536, "moe_ffn": 65537, "ffn_dim": 65536}),  # the product modulo 2^32
+        ):  # fmt: skip
+            self.refused("vqf.arch.shape", "arch." + word, moe._replace(**words))
+        self.assertEqual(plan(moe._replace(top_k=4), "q4").size, plan(moe, "q4").size)
+
+    def test_rows_and_columns_of_the_directory_have_32_bits(self) -> None:
+        for tensor, words in (
+            ("attn_norm", {"n_layers": 1 << 27}), ("q4_q", {"n_heads": 1 << 27, "n_kv_heads": 1}),
+            ("q4_gate", {"n_layers": 1 << 12, "ffn_dim": 1 << 20}), ("q4_o", {"n_layers": 1 << 12, "n_heads": 1 << 15}),
+        ):  # fmt: skip
+            self.refused("vqf.plan.range", tensor, MINI_ARCH._replace(**words))
+        last = plan(MINI_ARCH._replace(n_layers=(1 << 27) - 1), "q4")
+        self.assertEqual(max(t.rows for t in last.tensors), (1 << 32) - 32)
+
+    def test_offsets_have_64_bits(self) -> None:
+        wide = MINI_ARCH._replace(dim=1 << 31, ffn_dim=1 << 31)
+        self.assertGreater(plan(wide, "q4").size, 1 << 62)  # three matrices of 2^62 elements, 18 bytes for 32 of them
+        self.refused("vqf.plan.range", None, wide, wmode="dual")
+
+    def refused(self, code: str, field: str | None, words: structs.Arch, wmode: str = "q4") -> None:
+        with self.assertRaises(FormatError, msg=code) as caught:
+            plan(words, wmode)
+        self.assertEqual((caught.exception.code, caught.exception.field), (code, field))
 
 
 class Names(unittest.TestCase):
@@ -372,7 +414,7 @@ class Gates(unittest.TestCase):
             ({"dim": 32, "ffn_dim": 32}, both),
         ):
             with self.subTest(change):
-                self.assertEqual(plan(arch(**{**DENSE, **change}), "dual").flags, flags)
+                self.assertEqual(geometry.layout_flags(arch(**{**DENSE, **change}), "dual"), flags)
 
     def test_flags_are_set_whether_or_not_the_family_is_there(self) -> None:
         self.assertEqual(plan(MODELS["dense"], "q4").flags & 3, 3)
@@ -391,7 +433,7 @@ class Gates(unittest.TestCase):
             self.assertEqual({t.tile for t in got.tensors if t.name.startswith("q8_")}, {tile})
 
     def test_tiles_of_four_rows_need_their_gate_too(self) -> None:
-        change = {"n_heads": 1, "head_dim": 6, "n_kv_heads": 2}  # q_out 6, k_out 12
+        change = {"n_heads": 1, "head_dim": 6, "n_kv_heads": 1}  # q_out and k_out 6
         got = plan(arch(**{**DENSE, **change}), "q8", q8_tile=4)
         self.assertEqual({t.tile for t in got.tensors}, {LINEAR})
 

@@ -201,6 +201,7 @@ CODES: dict[str, tuple[str, str]] = {
     "vqf.directory.overlap": ("Two tensors share bytes.", "One of them is wrong: convert again."),
     "vqf.directory.shape": ("An entry's length is not what its encoding, rows and cols give.", "Convert again."),
     "vqf.plan.shape": ("An entry is not what the arch calls for.", "Arch or directory is wrong: convert again."),
+    "vqf.plan.range": ("A model whose numbers the directory can't hold.", "Rows and columns have 32 bits, offsets 64."),
     "vqf.plan.name": ("A tensor that the format does not know.", "The engine ignores it."),
     "vqf.plan.missing": ("A tensor that the arch calls for is not there.", "Convert again, or correct the arch."),
     "vqf.order.layout": ("Tensors in another order than writers use.", "Harmless; not from a known converter."),
@@ -219,6 +220,10 @@ CODES: dict[str, tuple[str, str]] = {
     "vqf.flags.layout": ("Flags that contradict the tensors.", "The engine would read them wrongly: convert again."),
     "vqf.tiles.layout": ("Rows are linear although they would fit tiles.", "Fine if the writer meant it."),
     "vqf.arch.shape": ("A word of arch that contradicts the tensors or itself.", "Convert again."),
+    "vqf.arch.range": (
+        "A size of the model that its field can't hold.",
+        "Words of arch have 32 bits: correct the config.",
+    ),
     "vqf.moe.version": ("Version and MOE flag contradict each other.", "Version 3 is for MoE files alone."),
     "vqf.moe.layout": ("A MoE file with the header form that has no room for it.", "Convert again."),
     "vqf.form.policy": (

@@ -10,7 +10,7 @@ from __future__ import annotations
 from vqfref.errors import FormatError, LimitError, UsageError, VqfrefError
 from vqfref.findings import Findings
 from vqfref.vqf import structs
-from vqfref.vqf.geometry import Geometry, layout_flags, q4_gate, q8_gate, tensors
+from vqfref.vqf.geometry import Geometry, contradictions, layout_flags, q4_gate, q8_gate, tensors
 from vqfref.vqf.head import (
     MIN_SIZE,
     POSITIVE,
@@ -192,8 +192,10 @@ class _Audit:
             value = getattr(a, name)
             if not 0 < value < float("inf"):
                 wrong("warning", name, "%r, expected a positive number" % value)
-        if a.n_kv_heads == 0 or a.n_heads % (a.n_kv_heads or 1):
-            wrong("error", "n_kv_heads", "%d does not divide n_heads %d" % (a.n_kv_heads, a.n_heads))
+        moe = bool(self.header.flags & structs.FLAG_MOE)
+        has_moe_words = moe and self.head.layout is not HEADER_432  # else a finding of its own
+        for name, message in contradictions(a, has_moe_words):
+            wrong("error", name, message)
         if a.head_dim_full != a.head_dim:
             wrong("warning", "head_dim_full", "%d, but head_dim is %d" % (a.head_dim_full, a.head_dim))
         if a.kv_lora_rank:
@@ -210,16 +212,7 @@ class _Audit:
             for name in structs.Arch._fields:
                 if name.startswith("vis_") and name != "vis_ds_idx" and getattr(a, name):
                     wrong("warning", name, "%d without vision, expected 0" % getattr(a, name))
-        if self.header.flags & structs.FLAG_MOE:
-            if self.head.layout is HEADER_432:
-                return  # no room for the MoE words: a finding of its own
-            if a.n_experts and a.ffn_dim != a.n_experts * a.moe_ffn:
-                wrong(
-                    "error", "ffn_dim", "%d, expected n_experts * moe_ffn = %d" % (a.ffn_dim, a.n_experts * a.moe_ffn)
-                )
-            if not 0 < a.top_k <= max(a.n_experts, 1):
-                wrong("error", "top_k", "%d of %d experts" % (a.top_k, a.n_experts))
-        else:
+        if not moe:
             for name in ("n_experts", "moe_ffn", "top_k", "shared_experts"):
                 if getattr(a, name):
                     wrong("warning", name, "%d in a dense file, expected 0" % getattr(a, name))

@@ -19,6 +19,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any, Iterable, Iterator
 
+MAX_U32, MAX_U64 = (1 << 32) - 1, (1 << 64) - 1
 MAX_RANGES = 1 << 18  # byte ranges in one answer; a real expert has some thousand
 LM_CHUNK = 16384  # rows of q8_lm and q4_lm that are quantized and tiled as one piece, section 8
 
@@ -409,8 +410,9 @@ def plan(
     """The file that an arch becomes: tensors, offsets, flags and sizes, before anything is converted.
 
     arch: an Arch record. wmode: one of WMODES. x8: with x8_* copies (q4 only). q8_tile: 8, 4, or 0 for linear q8.
-    form: header of 448 or 432 bytes. Raises UsageError for what the engine could not have written, FormatError
-    (vqf.layer.shape) for an arch whose layers are not whole blocks.
+    form: header of 448 or 432 bytes. Raises UsageError for what the engine could not have written; FormatError for an
+    arch that no file can have (check_arch), whose layers are not whole blocks (vqf.layer.shape), or whose numbers the
+    directory can't hold (vqf.plan.range).
     """
     if wmode not in WMODES:
         raise UsageError("usage.wmode.unsupported", "wmode %r: expected one of %s" % (wmode, ", ".join(WMODES)))
@@ -418,6 +420,7 @@ def plan(
         raise UsageError("usage.q8tile.unsupported", "q8_tile %r: expected 8, 4 or 0" % (q8_tile,))
     if form not in (432, 448):
         raise UsageError("usage.form.unsupported", "header form %r: expected 448 or 432" % (form,))
+    check_arch(arch)
     if x8 and (wmode != "q4" or not x8_fits(arch)):
         raise UsageError(
             "usage.x8.unsupported",
@@ -435,12 +438,45 @@ def plan(
                 "a layer of %d elements is not a whole number of blocks" % t.layer_elements,
                 field=t.name,
             )
+        if max(t.rows, t.cols) > MAX_U32:
+            message = "%d x %d: the directory has 32 bits for each" % (t.rows, t.cols)
+            raise FormatError("vqf.plan.range", message, field=t.name)
     if encrypted:
         flags |= structs.FLAG_ENC
     data_offset = align(structs.DIR_OFFSET + structs.TENSOR.size * len(found), structs.PAGE)
     offsets, end = place([t.nbytes for t in found], data_offset)
+    if end + tag_length(flags) > MAX_U64:
+        raise FormatError("vqf.plan.range", "a file of %d bytes: offsets have 64 bits" % (end + tag_length(flags)))
     version = structs.VERSION_MOE if arch.n_experts else structs.VERSION_DENSE
     return Plan(version, flags, arch, form, found, offsets, data_offset, end, end + tag_length(flags))
+
+
+def check_arch(arch: Any) -> None:
+    """The words of an arch that a file can have: they fit into their fields, no size is 0, none contradicts another.
+
+    Raises FormatError. What the gates and the audit would say of the finished file is said before it is written.
+    """
+    for f in structs.ARCH_45.fields:
+        if f.type == "u32" and not 0 <= getattr(arch, f.name) <= MAX_U32:
+            message = "%d, expected 0 to 2^32 - 1" % getattr(arch, f.name)
+            raise FormatError("vqf.arch.range", message, field="arch." + f.name)
+    for name in structs.SIZE_WORDS:
+        if getattr(arch, name) == 0:
+            raise FormatError("vqf.arch.header", "0, expected a positive number", field="arch." + name)
+    for name, message in contradictions(arch, arch.n_experts > 0):
+        raise FormatError("vqf.arch.shape", message, field="arch." + name)
+
+
+def contradictions(arch: Any, moe: bool) -> Iterator[tuple[str, str]]:
+    """Words of an arch that contradict one another: the name and what is wrong."""
+    if arch.n_kv_heads == 0 or arch.n_heads % arch.n_kv_heads:
+        yield "n_kv_heads", "%d does not divide n_heads %d" % (arch.n_kv_heads, arch.n_heads)
+    if moe:
+        width = arch.n_experts * arch.moe_ffn
+        if arch.n_experts and arch.ffn_dim != width:
+            yield "ffn_dim", "%d, expected n_experts * moe_ffn = %d" % (arch.ffn_dim, width)
+        if not 0 < arch.top_k <= max(arch.n_experts, 1):
+            yield "top_k", "%d of %d experts" % (arch.top_k, arch.n_experts)
 
 
 def place(sizes: list[int], data_offset: int) -> tuple[list[int], int]:

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 MIN_SIZE = DIR_OFFSET + TENSOR.size  # header and one directory entry, gate 4
 MAX_TENSORS = 1 << 16  # real files have some fifty; the limit keeps a hostile file from costing seconds
 
-POSITIVE = ("dim", "n_layers", "n_heads", "head_dim", "ffn_dim", "vocab_size")  # gate 5; same place in both forms
+POSITIVE = structs.SIZE_WORDS  # gate 5; same place in both forms
 
 Head = namedtuple("Head", "header layout size tag_length")
 Head.__doc__ = """A header that passed gates 1 to 6: the record, its Layout (HEADER_448 or HEADER_432), the file's size

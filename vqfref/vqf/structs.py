@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 # Section 2, constants.
 MAGIC = 0x57465146  # stored little-endian: 46 51 46 57, "FQFW"
+SIZE_WORDS = ("dim", "n_layers", "n_heads", "head_dim", "ffn_dim", "vocab_size")  # of arch: gate 5 refuses a 0
 POSITIVE_WORDS = (
     "max_seq_len",
     "rope_theta",
