@@ -20,45 +20,34 @@ from pathlib import Path
 
 from openssl import sm3
 from suite import KAT, case, main, prove
+from vqf_files import FILES, make_vqf_file
 from vqf_parts import (
     DIRECTORY,
     EMB_F16,
     ENC,
-    F16,
     F32,
     G256,
+    GENERATOR,
     HAS_X8,
-    KEY,
     MODELS,
     MOE,
     PLACES,
     POSITIVE,
-    Q4,
     Q4_4X4,
-    Q8,
     Q8_8X8,
     Q8BUF_Q4,
     SIGNED,
-    TILED,
     TINY,
     U32,
     U64,
     VISION,
     WORDS,
-    X8,
-    Model,
-    Row,
     align,
-    arch,
-    build,
-    canonical,
-    faults,
-    fnv1a64,
+    flags_of,
     head_fault,
     header_bytes,
     q4_gate,
     q8_gate,
-    row,
     text_rows,
     vision_rows,
 )
@@ -70,7 +59,6 @@ if TYPE_CHECKING:
     from suite import Case
     from vqf_parts import Arch
 
-GENERATOR = "generator, from the format's text"
 ENGINE = "the engine's converter"
 
 # What a flag's cases catch.
@@ -194,7 +182,7 @@ def make_vqf_header(_: dict[str, Case]) -> Iterator[Case]:
             n = int.from_bytes(head[12:16], "little")
             out = {"form": form, "n_tensors": n, "data_offset": number(start), "file_len": number(stop)}
         into = {"size": number(size), "head": head}
-        return case("vqf-header-" + name, comment, GENERATOR, "vqf-" + flags.replace(" ", " vqf-") if flags else "", into,
+        return case("vqf-header-" + name, comment, GENERATOR, flags_of(flags), into,
                     out, error, level)  # fmt: skip
 
     for form in (448, 432):
@@ -217,7 +205,9 @@ def make_vqf_header(_: dict[str, Case]) -> Iterator[Case]:
     yield one("version-3-432", "version 3 in the 432-byte form: the form's test is the same", "form-432", head, 584,
               level="recommended")  # fmt: skip
     head = header_bytes(TINY, 0xFFFFFFFF & ~ENC)
-    yield one("all-flags", "all flags but ENC, those without a meaning too", "tag-length", head, 584, level="recommended")
+    yield one(
+        "all-flags", "all flags but ENC, those without a meaning too", "tag-length", head, 584, level="recommended"
+    )
 
     # gates 1 to 4
     good = header_bytes(TINY)
@@ -250,7 +240,9 @@ def make_vqf_header(_: dict[str, Case]) -> Iterator[Case]:
         yield one("version-1-%d-bytes" % size, "version 1 in a file of %d bytes" % size, "version-first", head, size,
                   "version")  # fmt: skip
     old = bytes.fromhex("46514657010000006300000031000000").ljust(448, b"\0")
-    yield one("version-1-page", "the header page of a version 1 file, its arch gone", "version-first", old, 4096, "version")
+    yield one(
+        "version-1-page", "the header page of a version 1 file, its arch gone", "version-first", old, 4096, "version"
+    )
 
     # gate 5
     for form in (448, 432):
@@ -260,8 +252,14 @@ def make_vqf_header(_: dict[str, Case]) -> Iterator[Case]:
     for word in POSITIVE:
         for value in (0x100, 0x10000, 0x80000000, U32 - 1):
             head = header_bytes({**TINY, word: value})
-            yield one("%s-%x" % (word.replace("_", "-"), value), "%s is 0x%x: not 0" % (word, value), "arch-any", head, 584,
-                      level="recommended")  # fmt: skip
+            yield one(
+                "%s-%x" % (word.replace("_", "-"), value),
+                "%s is 0x%x: not 0" % (word, value),
+                "arch-any",
+                head,
+                584,
+                level="recommended",
+            )
     head = header_bytes({**dict.fromkeys(WORDS, 0), **dict.fromkeys(POSITIVE, 1)})
     yield one("arch-ones", "the six words are 1, all others 0", "arch-any", head, 584, level="recommended")
 
@@ -276,8 +274,15 @@ def make_vqf_header(_: dict[str, Case]) -> Iterator[Case]:
             return one("%s-%d" % (name, form), comment, marks, head, size, error, level)
 
         for start in (513, 544, 575, 516, 520):
-            yield formed("start-%d" % start, "data_offset %d is no multiple of 64" % start, "start-align", 712, "layout",
-                         start=start, stop=704)  # fmt: skip
+            yield formed(
+                "start-%d" % start,
+                "data_offset %d is no multiple of 64" % start,
+                "start-align",
+                712,
+                "layout",
+                start=start,
+                stop=704,
+            )
         yield formed("start-0", "data_offset is 0", "start-directory", 584, "layout", start=0)
         for n, start in ((1, 448), (2, 512), (3, 576), (3, 64), (64, 4480)):
             yield formed("start-%d-of-%d" % (start, n), "data_offset %d, the directory of %d ends at %d"
@@ -285,8 +290,15 @@ def make_vqf_header(_: dict[str, Case]) -> Iterator[Case]:
                          stop=4608)  # fmt: skip
         for n in (0, 2, 57, 58):
             start = 448 + 64 * n
-            yield formed("start-at-directory-%d" % n, "data begin where the directory of %d ends" % n, "start-directory",
-                         start + 72, n=n, start=start, stop=start + 64)  # fmt: skip
+            yield formed(
+                "start-at-directory-%d" % n,
+                "data begin where the directory of %d ends" % n,
+                "start-directory",
+                start + 72,
+                n=n,
+                start=start,
+                stop=start + 64,
+            )
         for n in (1 << 26, (1 << 26) + 1, (1 << 31) + 1, 1 << 31, U32 - 1):
             yield formed("n-tensors-%x" % n, "%d entries: 64 times that is %d modulo 2^32" % (n, 64 * n % U32),
                          "n-tensors-wrap", 584, "layout", n=n)  # fmt: skip
@@ -296,7 +308,9 @@ def make_vqf_header(_: dict[str, Case]) -> Iterator[Case]:
         yield formed("empty-data", "file_len is data_offset", "empty-data", 584, "layout", start=576)
         yield formed("stop-before-start", "file_len is below data_offset", "empty-data", 584, "layout", start=640)
         yield formed("one-byte", "a data area of one byte", "empty-data", 521, stop=513)
-        yield formed("odd-length", "file_len is no multiple of 64, as data_offset must be", "empty-data", 1007, stop=999)
+        yield formed(
+            "odd-length", "file_len is no multiple of 64, as data_offset must be", "empty-data", 1007, stop=999
+        )
         for plus in (1, 7, 8, 23, 63, 64, 4096):
             yield formed("%d-more" % plus, "%d bytes behind the tag" % plus, "file-len", 584 + plus, "bounds")
         for less in (1, 7, 8, 9, 63, 64):
@@ -321,7 +335,9 @@ def make_vqf_header(_: dict[str, Case]) -> Iterator[Case]:
         ):  # fmt: skip
             yield formed("size-" + name, "a file of %d bytes" % (stop + 8), "64-bits", stop + 8, start=start, stop=stop,
                          level="required" if stop < 1 << 40 else "recommended")  # fmt: skip
-        yield formed("size-2-32-more", "the file is 2^32 bytes longer than it should be", "64-bits", U32 + 584, "bounds")
+        yield formed(
+            "size-2-32-more", "the file is 2^32 bytes longer than it should be", "64-bits", U32 + 584, "bounds"
+        )
 
     # gate 6, which form: the MoE words lie where the 432-byte form has its numbers, the IV where the other has them
     def both(
@@ -337,8 +353,15 @@ def make_vqf_header(_: dict[str, Case]) -> Iterator[Case]:
     yield next(both("both-same", "both readings are the same", "form-both", (512, 576), (512, 576), 584, "layout"))
     yield from both("both-other-start", "both readings fit, one with another data_offset", "form-both", (512, 704),
                     (576, 704), 712, "layout")  # fmt: skip
-    yield from both("neither-fits", "both readings are well-formed, neither fits", "form-both", (512, 576), (512, 640), 700,
-                    "layout")  # fmt: skip
+    yield from both(
+        "neither-fits",
+        "both readings are well-formed, neither fits",
+        "form-both",
+        (512, 576),
+        (512, 640),
+        700,
+        "layout",
+    )
     yield from both("other-formed", "the other reading is well-formed, and of another size", "form-fit", (512, 576),
                     (512, 640), 584)  # fmt: skip
     yield from both("other-shorter", "the other reading is well-formed, and of a smaller size", "form-fit", (512, 704),
@@ -349,8 +372,9 @@ def make_vqf_header(_: dict[str, Case]) -> Iterator[Case]:
                     "form-fit", (512, 576), (448, 576), 584)  # fmt: skip
     yield from both("other-zero-start", "the other reading has the right size and data_offset 0", "form-fit",
                     (512, 576), (0, 576), 584)  # fmt: skip
-    yield from both("other-empty", "the other reading has the right size and no data", "form-fit", (512, 576), (576, 576),
-                    584)  # fmt: skip
+    yield from both(
+        "other-empty", "the other reading has the right size and no data", "form-fit", (512, 576), (576, 576), 584
+    )
     yield from both("other-32-bits", "the other reading would fit if 32 bits were read", "form-fit 64-bits", (512, 576),
                     (U32 + 512, U32 + 576), 584)  # fmt: skip
     moe = {**MODELS["moe"].arch, "moe_ffn": 768, "top_k": 8, "shared_experts": 1}
@@ -372,17 +396,20 @@ def make_vqf_directory(_: dict[str, Case]) -> Iterator[Case]:
         head = header_bytes(TINY, EMB_F16 | (ENC if enc else 0), len(entries), start, stop, form=form)
         prove(head_fault(head, size) == (None, form), "the header of " + name)
         directory = b"".join(
-            struct.pack("<32sIII4xQQ", b"t%d" % i, F32, n // 4 % U32, 1, offset, n) for i, (offset, n) in enumerate(entries)
+            struct.pack("<32sIII4xQQ", b"t%d" % i, F32, n // 4 % U32, 1, offset, n)
+            for i, (offset, n) in enumerate(entries)
         )
         into = {"size": number(size), "head": head, "directory": directory}
-        flags = "vqf-" + flags.replace(" ", " vqf-") if flags else ""
+        flags = flags_of(flags)
         out = {"n": len(entries)} if good else {}
         return case("vqf-directory-" + name, comment, GENERATOR, flags, into, out, None if good else "bounds", level)
 
     for form in (448, 432):
         yield one("three-%d" % form, "three tensors, the %d-byte header" % form, "form-432" if form == 432 else "",
                   [(640, 64), (704, 256), (960, 64)], form=form)  # fmt: skip
-        yield one("whole-%d" % form, "a tensor that fills the data area", "upper-bound lower-bound", [(640, 384)], form=form)
+        yield one(
+            "whole-%d" % form, "a tensor that fills the data area", "upper-bound lower-bound", [(640, 384)], form=form
+        )
         yield one("end-plus-64-%d" % form, "it ends 64 bytes behind file_len", "upper-bound", [(960, 128)], good=False,
                   form=form)  # fmt: skip
         yield one("begin-minus-64-%d" % form, "it begins 64 bytes before data_offset", "lower-bound", [(576, 64)],
@@ -398,12 +425,15 @@ def make_vqf_directory(_: dict[str, Case]) -> Iterator[Case]:
     for less in (1, 63):
         yield one("end-minus-%d" % less, "it ends %d bytes before file_len" % less, "upper-bound", [(960, 64 - less)])
     yield one("over-tag", "it ends where the file does, behind the tag", "bounds-tag", [(640, 392)], good=False)
-    yield one("over-enc-tag", "the same, with the 32 bytes of an HMAC", "bounds-tag", [(640, 416)], good=False, enc=True)
+    yield one(
+        "over-enc-tag", "the same, with the 32 bytes of an HMAC", "bounds-tag", [(640, 416)], good=False, enc=True
+    )
     yield one("enc", "an encrypted file", "", [(640, 384)], enc=True)
     yield one("in-tag", "it begins at file_len: the tag", "bounds-tag upper-bound", [(1024, 8)], good=False)
     yield one("behind", "it begins behind the file", "upper-bound", [(4096, 64)], good=False)
     for place in (0, 64, 448, 512):
-        yield one("begin-%d" % place, "it begins at %d: %s" % (place, "in the header" if place < 448 else "in the directory"), "lower-bound", [(place, 64)], good=False, level="recommended")  # fmt: skip
+        text = "it begins at %d: in the %s" % (place, "header" if place < 448 else "directory")
+        yield one("begin-%d" % place, text, "lower-bound", [(place, 64)], good=False, level="recommended")
     yield one("begin-minus-1", "it begins one byte before data_offset", "lower-bound", [(639, 64)], good=False,
               level="recommended")  # fmt: skip
     yield one("header-to-end", "it begins with the file and ends at file_len", "lower-bound", [(0, 1024)], good=False,
@@ -425,14 +455,25 @@ def make_vqf_directory(_: dict[str, Case]) -> Iterator[Case]:
         ("halves", 1 << 63, (1 << 63) + 704),
     ):  # fmt: skip
         prove(offset + n >= U64 and (offset + n) % U64 <= 1024, "offset + bytes wraps into the file")
-        yield one("wrap-64-" + name, "offset 0x%x, bytes 0x%x: the end is 0x%x modulo 2^64" % (offset, n, (offset + n) % U64),
-                  "bounds-wrap", [(offset, n)], good=False, level="recommended")  # fmt: skip
+        yield one(
+            "wrap-64-" + name,
+            "offset 0x%x, bytes 0x%x: the end is 0x%x modulo 2^64" % (offset, n, (offset + n) % U64),
+            "bounds-wrap",
+            [(offset, n)],
+            good=False,
+            level="recommended",
+        )
     for name, offset, n in (
         ("offset", U32 + 640, 64), ("length", 640, U32 + 64), ("end", U32 - 64, 64 + 704), ("both", U32 + 640, U32 + 64),
     ):  # fmt: skip
         prove((offset + n) % U32 <= 1024 < offset + n, "the end wraps into the file at 2^32")
-        yield one("wrap-32-" + name, "offset 0x%x, bytes 0x%x: inside the file modulo 2^32" % (offset, n), "bounds-wrap",
-                  [(offset, n)], good=False)  # fmt: skip
+        yield one(
+            "wrap-32-" + name,
+            "offset 0x%x, bytes 0x%x: inside the file modulo 2^32" % (offset, n),
+            "bounds-wrap",
+            [(offset, n)],
+            good=False,
+        )
     for name, offset, n in (
         ("offset-2-63", 1 << 63, 64), ("length-2-63", 640, 1 << 63), ("offset-minus-2-63", (1 << 63) + 640, 0),
         ("end-2-64-less-64", U64 - 128, 64),
@@ -441,7 +482,9 @@ def make_vqf_directory(_: dict[str, Case]) -> Iterator[Case]:
                   [(offset, n)], good=False)  # fmt: skip
     big = {"start": 4096, "stop": 5 * U32}
     yield one("big", "tensors beyond 2^32", "64-bits", [(4096, 4 * U32), (4 * U32 + 4096, U32 - 4096)], **big)
-    yield one("big-over", "its end is one block too far, beyond 2^32", "upper-bound", [(4 * U32, U32 + 64)], good=False, **big)
+    yield one(
+        "big-over", "its end is one block too far, beyond 2^32", "upper-bound", [(4 * U32, U32 + 64)], good=False, **big
+    )
     # no bytes
     for name, offset, good in (
         ("start", 640, True), ("inside", 704, True), ("stop", 1024, True), ("behind-stop", 1088, False),
@@ -449,661 +492,6 @@ def make_vqf_directory(_: dict[str, Case]) -> Iterator[Case]:
     ):  # fmt: skip
         yield one("empty-at-" + name, "a tensor of no bytes at %d" % offset, "zero-sized", [(offset, 0)], good=good,
                   level="recommended" if offset < 640 else "required")  # fmt: skip
-
-
-# ---- vqf_file: whole files, with tags
-
-FILES: dict[str, bytes] = {}
-EXTRA = row("extra", F32, 16, 1)
-
-
-def at(index: int, field: str = "name") -> int:
-    """Where a field of a directory entry lies."""
-    return DIRECTORY + 64 * index + {"name": 0, "qtype": 32, "rows": 36, "cols": 40, "offset": 48, "bytes": 56}[field]
-
-
-def having(name: str, *rows: Row) -> Model:
-    """One of MODELS with more tensors behind its own."""
-    return MODELS[name]._replace(rows=[*MODELS[name].rows, *rows])
-
-
-def without(name: str, *missing: str) -> Model:
-    """One of MODELS that lacks some tensors."""
-    return MODELS[name]._replace(rows=[r for r in MODELS[name].rows if r.name not in missing])
-
-
-def with_row(name: str, tensor: str, **parts: Any) -> Model:
-    """One of MODELS with another entry for a tensor."""
-    m = MODELS[name]
-    prove(tensor in [r.name for r in m.rows], "a tensor of the model")
-    return m._replace(rows=[r._replace(**parts) if r.name == tensor else r for r in m.rows])
-
-
-def with_words(name: str, **words: int) -> Model:
-    """One of MODELS with other words in its header, the tensors as they are."""
-    prove(set(words) <= set(WORDS), "words of the format")
-    return MODELS[name]._replace(arch={**MODELS[name].arch, **words})
-
-
-def place_of(m: Model, tensor: str) -> tuple[int, int]:
-    """(index, offset) of a tensor in a model's file as `build` lays it out."""
-    start = align(DIRECTORY + 64 * len(m.rows))
-    for index, r in enumerate(m.rows):
-        if r.name == tensor:
-            return index, start
-        start = align(start + r.bytes)
-    raise KeyError(tensor)
-
-
-def judged(
-    name: str, comment: str, flags: str, file: bytes, error: str | None = None, level: str = "recommended",
-    also: str = "",
-) -> Case:  # fmt: skip
-    """One case and its file; what the readers of vqf_parts.py find is the named fault, and what `also` says follows."""
-    found = faults(file)
-    prove(found == ({error} if error else set()) | set(also.split()), "%s: %s" % (name, found))
-    prove(file not in FILES.values(), "no file is another one's copy: " + name)
-    FILES[name + ".vqf"] = file
-    flags = "vqf-" + flags.replace(" ", " vqf-") if flags else ""
-    return case("vqf-" + name, comment, GENERATOR, flags, {"path": "files/vqf/%s.vqf" % name}, {}, error, level)
-
-
-def bad_tag(file: bytes) -> bytes:
-    """The same plain file with its last byte changed."""
-    return file[:-1] + bytes([file[-1] ^ 0x80])
-
-
-def make_vqf_file(_: dict[str, Case]) -> Iterator[Case]:
-    yield from good_files()
-    yield from broken_heads()
-    yield from broken_directories()
-    yield from broken_names()
-    yield from missing_tensors()
-    yield from contradictions()
-    yield from broken_seals()
-    yield from encrypted_files()
-
-
-def good_files() -> Iterator[Case]:
-    """What must not be refused, each with a twin whose tag is wrong where the model is another."""
-    flags = {"vision": "flag-vision arch-vision", "no-deepstack": "deepstack", "moe": "core-moe flag-moe", "moe-q8": "core-moe",
-             "x8": "flag-x8", "f32-embed": "flag-embed", "q4i": "flag-q4i", "tiled-q4i": "flag-q4i", "g256": "flag-g256",
-             "q-norm": "arch-q-norm", "q8": "core", "tiled-q4": "flag-gates"}  # fmt: skip
-    for name, m in MODELS.items():
-        yield judged("good-" + name, "a whole model: " + name, flags.get(name, ""), build(m), level="required")
-        if m.form == 448 and len(m.rows) < 20:
-            file = bad_tag(build(m))
-            yield judged("tag-of-" + name, "the same model, its tag wrong", "checksum", file, "tag", "required")
-    for name in ("q4", "q-norm", "vision"):
-        file = build(MODELS[name]._replace(form=432))
-        yield judged("good-%s-432" % name, "with the 432-byte header", "form-432", file, level="required")
-    yield judged("tag-of-q4-432", "the 432-byte header, its tag wrong", "checksum form-432",
-                 bad_tag(build(MODELS["q4"]._replace(form=432))), "tag", "required")  # fmt: skip
-    m = MODELS["q4"]
-    file = build(m, start=4096)
-    yield judged("good-page", "data on the next page, as the converter puts them", "", file, level="required")
-    yield judged("tag-of-page", "data on the next page, the tag wrong", "checksum", bad_tag(file), "tag", "required")
-    yield judged("good-start-later", "128 bytes of padding behind the directory", "", build(m, start=1344), level="required")
-    file = build(m, seal=lambda *_: bytes(8))
-    yield judged("checksum-none", "the stored checksum is 0, which means none", "checksum-none", file, level="required")
-    file = build(m._replace(arch={**m.arch, "max_seq_len": U32 - 1, "bos_id": U32 - 1}))
-    yield judged("good-high-words", "words of 2^32 - 1 where any number goes", "arch-any", file)
-    for name, bits in (("q8-8x8", Q4_4X4), ("q4-4x4", Q8_8X8), ("tiles", 0)):
-        file = build(MODELS["tiled-q4"]._replace(flags=EMB_F16 | bits))
-        yield judged("clear-" + name, "flags of tiles clear though the arch passes their gates: linear", "flag-gates", file)
-    # other names
-    for name, text in (
-        ("longest", "n" * 31), ("punctuation", "model.layers.0/a-b:c%20;[]{}"), ("space", "two words"), ("tilde", "~"),
-        ("one-letter", "x"), ("longer", "q4_qq"), ("shorter", "q4_"), ("upper-case", "Q4_Q"), ("prefix-v", "v_other"),
-        ("prefix-x8", "x8_other"), ("digits", "0123456789"),
-    ):  # fmt: skip
-        file = build(having("q4", EXTRA._replace(name=text)))
-        yield judged("name-" + name, "one more tensor, named %r: ignored" % text, "name-any", file)
-    pair = [EXTRA._replace(name="n" * 30 + c) for c in "ab"]
-    yield judged("name-last-letter", "two names that differ in the 31st character", "name-any duplicate",
-                 build(having("q4", *pair)))  # fmt: skip
-    pair = [EXTRA._replace(name=n) for n in ("Extra", "extra")]
-    yield judged("name-case", "two names that differ in case", "name-any duplicate", build(having("q4", *pair)))
-    many = [Row("t%03d" % i, F32, 0, 1, 0) for i in range(200)]
-    yield judged("many-entries", "200 more entries of no bytes", "zero-sized name-any", build(having("q4", *many)))
-    # no bytes
-    none = Row("none", F32, 0, 1, 0)
-    m, end = having("q4", none), 448 + 64 * 13 + 12 * 64
-    for name, place in (("start", 448 + 64 * 13), ("inside", 448 + 64 * 15), ("end", end)):
-        file = build(m, places={12: place})
-        yield judged("empty-at-" + name, "a tensor of no bytes at %d" % place, "zero-sized", file)
-    file = build(having("q4", none, none._replace(name="nor")))
-    yield judged("empty-twice", "two tensors of no bytes at one place", "zero-sized overlap", file)
-    for qtype, size in ((F16, "f16"), (Q8, "q8"), (Q4, "q4"), (X8, "x8")):
-        file = build(having("q4", none._replace(qtype=qtype, rows=7, cols=0)))
-        yield judged("empty-" + size, "7 rows of no columns, %s" % size.upper(), "zero-sized bytes", file)
-    for qtype, r, c in ((Q8, 1, 33), (Q4, 3, 11), (X8, 1, 1), (Q4, 31, 31), (F16, 1, 1)):
-        file = build(having("q4", row("extra", qtype, r, c)))
-        yield judged("last-block-%d-%d-%d" % (qtype, r, c), "qtype %d, %d x %d: the last block counts whole" % (qtype, r, c),
-                     "bytes", file)  # fmt: skip
-    # orders and gaps
-    m = MODELS["q4"]
-    rows = list(m.rows)
-    yield judged("order-names", "up and down in the other order", "order",
-                 build(m._replace(rows=[*rows[:9], rows[10], rows[9], rows[11]])))  # fmt: skip
-    yield judged("order-reversed", "all tensors in the other order", "order", build(m._replace(rows=rows[::-1])))
-    first = 448 + 64 * 12
-    yield judged("order-data", "the data of two tensors in the other order", "order overlap",
-                 build(m, places={10: first + 704, 11: first + 640}, room=128))  # fmt: skip
-    yield judged("gap-start", "64 bytes before the first tensor that nobody owns", "order",
-                 build(m, places={i: first + 64 + 64 * i for i in range(12)}, room=832))  # fmt: skip
-    yield judged("gap-end", "64 bytes behind the last tensor", "order", build(m, room=64))
-    yield judged("gap-end-odd", "one byte behind the last tensor's padding", "order", build(m, room=1))
-    flat = without("no-deepstack", "v_ds_nw", "v_ds_nb", "v_ds_f1w", "v_ds_f1b", "v_ds_f2w", "v_ds_f2b")
-    yield judged("no-deepstack-absent", "no deepstack mergers, and no tensors for them", "deepstack", build(flat))
-    # signed
-    for form in (448, 432):
-        file = build(MODELS["q4"]._replace(form=form), sign=True)
-        yield judged("signed-%d" % form, "signed, the %d-byte header" % form, "digest user-id", file, level="required")
-        other = {448: b"vllm-shs-vqf", 432: b"vllm-kestrel-vqf"}[form]
-        file = build(MODELS["q4"]._replace(form=form), sign=True, user_id=other)
-        yield judged("signed-%d-other-id" % form, "signed with the user id of the other form", "user-id", file)
-
-
-def broken_heads() -> Iterator[Case]:
-    """Gates 1 to 6 on whole files."""
-    m = MODELS["q4"]
-    good = build(m)
-    start, stop = 1216, 1984
-    for size, where in (
-        (0, "nothing"), (7, "seven bytes"), (8, "magic and version"), (448, "the header"), (511, "not a whole entry"),
-        (512, "the header and one entry"), (1215, "one byte of the directory is missing"), (1216, "no data"),
-        (1217, "one byte of data"), (1600, "half of the data"), (1983, "one byte of data is missing"), (1984, "no tag"),
-        (1985, "one byte of the tag"), (1991, "one byte of the tag is missing"),
-    ):  # fmt: skip
-        flags = "min-size" if size < 512 else "file-len"
-        yield judged("cut-%d" % size, "cut: " + where, flags, good[:size], "truncated", "required")
-    old = good[:4] + b"\1" + good[5:]
-    yield judged("version-1", "version 1", "version", old, "version", "required")
-    yield judged("version-1-lone-page", "the first 448 bytes of a version 1 file", "version-first", old[:448], "version",
-                 "required")  # fmt: skip
-    yield judged("version-4", "version 4", "version", good[:4] + b"\4" + good[5:], "version", "required")
-    yield judged("magic-vqfw", "magic VQFW", "magic", b"VQFW" + good[4:], "magic", "required")
-    yield judged("magic-big-endian", "the magic's bytes reversed", "magic", b"WFQF" + good[4:], "magic", "required")
-    for plus in (1, 8, 24, 4096):
-        yield judged("%d-behind" % plus, "%d bytes behind the tag" % plus, "file-len", good + bytes(plus), "bounds", "required")
-    yield judged("twice", "the file twice, one behind the other", "file-len", good + good, "bounds", "required")
-    for word in POSITIVE:
-        file = build(with_words("q4", **{word: 0}))
-        yield judged("%s-0" % word.replace("_", "-"), "%s is 0" % word, "arch-zero", file, "header", "required")
-    for form in (448, 432):
-        f, place = m._replace(form=form), PLACES[form]
-        for name, at_place, value, flags, error in (
-            ("start-unaligned", place, start + 1, "start-align", "layout"),
-            ("start-in-directory", place, start - 64, "start-directory", "layout"),
-            ("start-0", place, 0, "start-directory", "layout"),
-            ("start-at-stop", place, stop, "empty-data", "layout"),
-            ("stop-plus-1", place + 8, stop + 1, "file-len", "truncated"),
-            ("stop-minus-1", place + 8, stop - 1, "file-len", "bounds"),
-            ("stop-2-32", place + 8, stop + U32, "64-bits", "truncated"),
-            ("stop-covers-tag", place + 8, stop + 8, "file-len", "truncated"),
-        ):  # fmt: skip
-            head = bytearray(build(f))
-            struct.pack_into("<Q", head, at_place, value)
-            yield judged("%s-%d" % (name, form), name.replace("-", " "), flags, bytes(head), error, "required")
-        for n in ((1 << 26) + 12, U32 - 1):
-            head = bytearray(build(f))
-            struct.pack_into("<I", head, 12, n)
-            yield judged("n-tensors-%x-%d" % (n, form), "n_tensors %d" % n, "n-tensors-wrap", bytes(head), "layout",
-                         "required")  # fmt: skip
-    for name, file in (("plain-enc-flag", good), ("enc-no-flag", build(m._replace(flags=m.flags | ENC)))):
-        flipped = bytes([file[8] ^ ENC])
-        error = "truncated" if name == "plain-enc-flag" else "bounds"
-        yield judged(name, "flag ENC is wrong", "tag-length", file[:8] + flipped + file[9:], error, "required")
-    file = build(m._replace(flags=m.flags | ENC), sign=True)
-    yield judged("signing-tool", "32 bytes behind the tag, as the engine's signing tool leaves them", "file-len",
-                 file + bytes(32), "bounds", "required")  # fmt: skip
-    file = bytearray(build(m._replace(form=432)))
-    struct.pack_into("<QQ", file, 200, start, stop)
-    yield judged("both-forms", "both forms of the header fit", "form-both", bytes(file), "layout")
-
-
-def broken_directories() -> Iterator[Case]:
-    """Gate 7, and entries that are wrong in themselves; the bad entry is a tensor more, so that nothing else is touched."""
-    start = 448 + 64 * 13
-    end = start + 64 * 12  # of the model's own tensors
-    extra = having("q4", EXTRA)
-
-    def placed(
-        name: str, comment: str, flags: str, error: str | None, offset: int, r: Row = EXTRA, room: int = 0,
-        level: str = "recommended",
-    ) -> Case:  # fmt: skip
-        return judged(name, comment, flags, build(having("q4", r), places={12: offset}, room=room), error, level)
-
-    # bounds
-    yield placed("bounds-fits", "the good twin: it ends at file_len", "upper-bound", None, end, room=64)
-    for name, offset, n, flags, level in (
-        ("behind", end, 16, "upper-bound bounds-tag", "required"),
-        ("far", 1 << 40, 16, "upper-bound", "required"),
-        ("2-63", 1 << 63, 16, "bounds-wrap", "required"),
-        ("2-32", U32 + start, 16, "bounds-wrap", "required"),
-        ("header", 0, 16, "lower-bound", "recommended"),
-        ("directory", 448, 16, "lower-bound", "recommended"),
-        ("before", start - 64, 16, "lower-bound", "recommended"),
-        ("wrap-0", U64 - 64, 16, "bounds-wrap", "recommended"),
-        ("wrap-inside", U64 - 64, 16 + (start + 64) // 4, "bounds-wrap", "recommended"),
-        ("wrap-file-len", U64 - 64, 16 + end // 4, "bounds-wrap", "recommended"),
-        ("empty-behind", end + 64, 0, "zero-sized", "required"),
-        ("empty-before", start - 64, 0, "zero-sized", "recommended"),
-        ("empty-header", 0, 0, "zero-sized", "recommended"),
-    ):  # fmt: skip
-        yield placed("bounds-" + name, "offset 0x%x, %d bytes; the data area is 0x%x .. 0x%x" % (offset, 4 * n, start, end),
-                     flags, "bounds", offset, row("extra", F32, n, 1), level=level)  # fmt: skip
-    m, behind = MODELS["q4"], 448 + 64 * 12 + 704
-    for index in (0, 6, 11):
-        file = build(m, places={index: behind + 64})
-        yield judged("bounds-entry-%d" % index, "entry %d of 12 lies behind the data area" % index, "every-entry upper-bound",
-                     file, "bounds", "required")  # fmt: skip
-    rows, cols = 4 * ((1 << 29) - 1), 4 * ((1 << 29) + 1)
-    r = row("extra", F32, rows, cols)
-    prove(r.bytes == U64 - 64, "its length is 2^64 - 64")
-    yield placed("bounds-length-wrap", "a length of 2^64 - 64, which rows and cols do make", "bounds-wrap", "bounds",
-                 start + 128, r)  # fmt: skip
-    yield placed("bounds-end-plus-4", "it ends 4 bytes behind file_len, in the tag", "upper-bound bounds-tag", "bounds", end,
-                 row("extra", F32, 17, 1), 64, "required")  # fmt: skip
-    # align
-    for plus in (1, 2, 4, 8, 16, 32, 63):
-        yield placed("align-%d" % plus, "%d past a multiple of 64" % plus, "align", "align", end + plus, room=128)
-    for index in (0, 5):
-        file = build(m, places={index: behind + 32}, room=128)
-        yield judged("align-entry-%d" % index, "entry %d lies 32 past a multiple of 64" % index, "align every-entry", file,
-                     "align")  # fmt: skip
-    # overlap
-    big = row("big", F32, 64, 1)  # 256 bytes
-    two = having("q4", big, EXTRA)
-    at_big = 448 + 64 * 14 + 768
-    for plus in (0, 64, 128, 192):
-        file = build(two, places={13: at_big + plus})
-        yield judged("overlap-%d" % plus, "a tensor of 64 bytes, %d into one of 256" % plus, "overlap", file, "overlap")
-    file = build(two, places={13: at_big + 256}, room=64)
-    yield judged("overlap-not", "the good twin: it begins where the other ends", "overlap", file)
-    file = build(having("q4", row("big", F16, 33, 1), EXTRA), places={13: at_big + 64}, room=64)
-    yield judged("overlap-two-bytes", "two bytes are shared", "overlap", file, "overlap")
-    file = build(having("q4", big), places={12: end - 64}, room=192)
-    yield judged("overlap-front", "a tensor of 256 bytes begins in the last of the model", "overlap", file, "overlap")
-    file = build(having("q4", big), places={12: start + 512})
-    yield judged("overlap-covers", "a tensor of 256 bytes over four others", "overlap", file, "overlap")
-    for name, index in (("first", 0), ("middle", 6), ("last", 11)):
-        file = build(extra, places={12: start + 64 * index})
-        yield judged("overlap-with-" + name, "it lies where the %s tensor does" % name, "overlap overlap-any", file, "overlap")
-    three = having("q4", big, row("a", F32, 16, 1), row("b", F32, 16, 1))
-    at_big += 64
-    file = build(three, places={13: at_big + 256, 14: at_big + 128}, room=64)
-    yield judged("overlap-second-next", "the third within the first, the second behind both", "overlap-any", file, "overlap")
-    file = build(three, places={12: at_big, 13: at_big + 256, 14: at_big + 320}, room=384)
-    yield judged("overlap-none-of-three", "the good twin: one behind the other", "overlap-any", file)
-    # dtype
-    for qtype in (0, 6, 7, 0x101, 0x103, 0x10003, 0x80000003, U32 - 1):
-        file = build(having("q4", EXTRA._replace(qtype=qtype)))
-        yield judged("dtype-%x" % qtype, "qtype %d" % qtype, "dtype", file, "dtype")
-    for index, tensor in ((0, "token_embed"), (4, "q4_q"), (11, "q4_lm")):
-        file = build(with_row("q4", tensor, qtype=6))
-        yield judged("dtype-of-" + tensor.replace("_", "-"), "qtype 6 of " + tensor, "dtype every-entry", file, "dtype")
-    # bytes
-    for qtype, r, c in ((F32, 16, 1), (F16, 32, 1), (Q8, 2, 32), (Q4, 3, 32), (X8, 8, 32)):
-        right = row("extra", qtype, r, c)
-        block = {F32: 4, F16: 2, Q8: 34, Q4: 18, X8: 18}[qtype]
-        for name, n in (("less", right.bytes - block), ("more", right.bytes + block), ("none", 0)):
-            file = build(having("q4", right._replace(bytes=n)))
-            yield judged("bytes-%s-%d" % (name, qtype), "%d bytes for qtype %d of %d x %d" % (n, qtype, r, c), "bytes", file,
-                         "shape")  # fmt: skip
-    for name, n in (("63", 63), ("65", 65), ("twice", 128)):
-        file = build(having("q4", EXTRA._replace(bytes=n)))
-        yield judged("bytes-" + name, "%d bytes for 16 numbers" % n, "bytes", file, "shape")
-    for name, qtype, r, c, n in (
-        ("q8-floor", Q8, 1, 33, 34), ("q4-floor", Q4, 1, 63, 18), ("q4-rows", Q4, 2, 16, 36), ("q8-rows", Q8, 4, 8, 136),
-    ):  # fmt: skip
-        file = build(having("q4", Row("extra", qtype, r, c, n)))
-        text = "%d x %d in %d bytes: blocks %s" % (r, c, n, "don't begin anew with each row" if "rows" in name else
-                                                   "are rounded up")  # fmt: skip
-        yield judged("bytes-" + name, text, "bytes", file, "shape")
-    for name, qtype, r, c, n in wraps():
-        file = build(having("q4", Row("extra", qtype, r, c, n)))
-        yield judged("bytes-wrap-" + name, "qtype %d, %d x %d would take %d bytes if %s bits held it" % (
-            qtype, r, c, n, name.partition("-")[0]), "bytes-wrap", file, "shape")  # fmt: skip
-    # what the arch calls for
-    for name, tensor, parts in (
-        ("transposed", "q4_q", {"rows": 8, "cols": 4}),
-        ("o-transposed", "q4_o", {"rows": 4, "cols": 8}),
-        ("flat", "q4_gate", {"rows": 1, "cols": 32}),
-        ("norm-as-row", "final_norm", {"rows": 1, "cols": 4}),
-        ("embed-transposed", "token_embed", {"rows": 4, "cols": 8}),
-        ("bigger-vocab", "q4_lm", {"rows": 16, "bytes": 36}),
-        ("smaller-norm", "attn_norm", {"rows": 3, "bytes": 12}),
-        ("q8-in-q4", "q4_up", {"qtype": Q8, "bytes": 34}),
-        ("x8-in-q4", "q4_v", {"qtype": X8}),
-        ("f16-norm", "ffn_norm", {"qtype": F16, "bytes": 8}),
-        ("empty-norm", "ffn_norm", {"rows": 0, "bytes": 0}),
-        ("embed-q8", "token_embed", {"qtype": Q8, "bytes": 34}),
-    ):  # fmt: skip
-        m = with_row("q4", tensor, **parts)
-        yield judged("plan-" + name, "%s is not what the arch calls for" % tensor, "plan-shape", build(m), "shape")
-    for word, value in (("vocab_size", 16), ("dim", 8), ("n_layers", 2), ("ffn_dim", 16), ("head_dim", 4), ("n_heads", 2)):
-        file = build(with_words("q4", **{word: value}))
-        yield judged("plan-%s-%d" % (word.replace("_", "-"), value), "%s is %d, the tensors are for %d"
-                     % (word, value, TINY[word]), "plan-shape", file, "shape")  # fmt: skip
-    for tensor in ("v_q8_fc2", "v_pos_embed", "v_merger_f1w", "v_ds_f2b"):
-        r = next(r for r in MODELS["vision"].rows if r.name == tensor)
-        file = build(with_row("vision", tensor, rows=r.rows * r.cols, cols=1))
-        yield judged("plan-" + tensor.replace("_", "-"), "%s as a column of numbers" % tensor, "plan-shape", file, "shape")
-    half = arch(n_layers=2, head_dim=4)  # k and v: 16 elements a layer
-    m = Model(half, text_rows(half, "4"), EMB_F16)
-    yield judged("half-blocks", "two layers of half a block each in q, k, v and o", "layer-blocks", build(m), "shape")
-
-
-def wraps() -> Iterator[tuple[str, int, int, int, int]]:
-    """Rows and cols whose product, or its bytes, are small modulo 2^32 or 2^64, and those bytes."""
-    f, g = (1 << 29) - (1 << 15) + 1, (1 << 29) + (1 << 15) + 1
-    prove(f * g == (1 << 58) + 1, "two numbers that make 2^58 + 1")
-    target = -(-U64 // 34) * 32  # elements of Q8_0 whose bytes just pass 2^64
-    r = next(r for r in range(U32 - 1, 0, -1) if target <= -(-target // r) * r <= target + 32 * 60 and -(-target // r) < U32)
-    c = -(-target // r)
-    for name, qtype, rows, cols in (
-        ("32-elements", F32, 16, (1 << 28) + 1),
-        ("32-elements-0", F32, 1 << 16, 1 << 16),
-        ("32-bytes", F32, 4, (1 << 28) + 4),
-        ("32-elements-q4", Q4, 32, (1 << 27) + 1),
-        ("32-elements-q8", Q8, 64, (1 << 26) + 1),
-        ("32-f16", F16, 2, (1 << 30) + 16),
-        ("64-f32-0", F32, 1 << 31, 1 << 31),
-        ("64-f32", F32, 4 * f, 4 * g),
-        ("64-f16", F16, 8 * f, 4 * g),
-        ("64-q8", Q8, r, c),
-    ):  # fmt: skip
-        bits = int(name[:2])
-        true = row("", qtype, rows, cols).bytes
-        wrapped = true % (1 << bits)
-        if "elements" in name:
-            true, wrapped = rows * cols, row("", qtype, rows * cols % U32, 1).bytes
-        prove(true >= 1 << bits and wrapped < 4096 and max(rows, cols) < U32, "it wraps: %s %d" % (name, wrapped))
-        yield name, qtype, rows, cols, wrapped
-
-
-def broken_names() -> Iterator[Case]:
-    for name, text, flags in (
-        ("32-letters", b"n" * 32, "name-nul"),
-        ("32-known", b"q4_q".ljust(32, b"_"), "name-nul"),
-        ("utf8", "größe".encode(), "name-ascii"),
-        ("latin-1", b"caf\xe9", "name-ascii"),
-        ("80", b"a\x80", "name-ascii"),
-        ("ff", b"\xff", "name-ascii"),
-        ("known-high-bit", b"q4_\xf1", "name-ascii"),
-        ("escape", b"a\x1b[2Jb", "name-ascii"),
-        ("line-feed", b"a\nb", "name-ascii"),
-        ("tab", b"a\tb", "name-ascii"),
-        ("01", b"\x01", "name-ascii"),
-        ("1f", b"a\x1f", "name-ascii"),
-        ("delete", b"a\x7f", "name-ascii"),
-        ("empty", b"", "name-empty"),
-    ):
-        file = build(having("q4", EXTRA._replace(name=text)))
-        yield judged("name-is-" + name, "a name of the bytes %s" % (text.hex() or "00"), flags, file, "name")
-    file = bad_tag(build(having("q4", EXTRA)))
-    yield judged("tag-of-name", "a tensor more with a good name, the tag wrong", "checksum", file, "tag", "required")
-    rows = MODELS["q4"].rows
-    m = MODELS["q4"]
-    for name, which in (("adjacent", 11), ("first-and-last", 0), ("q4-k", 5)):
-        file = build(m._replace(rows=[*rows, rows[which]]))
-        yield judged("duplicate-" + name, "%s is there twice" % rows[which].name, "duplicate", file, "duplicate")
-    file = build(m._replace(rows=[rows[0], rows[0], *rows[1:]]))
-    yield judged("duplicate-first", "token_embed twice, one behind the other", "duplicate", file, "duplicate")
-    for name, pair in (
-        ("unknown", (EXTRA, EXTRA)),
-        ("unknown-other-shape", (EXTRA, row("extra", F32, 4, 4))),
-        ("empty-tensors", (Row("extra", F32, 0, 1, 0),) * 2),
-        ("longest", (EXTRA._replace(name="n" * 31),) * 2),
-    ):
-        yield judged("duplicate-" + name, "another tensor's name is there twice", "duplicate", build(having("q4", *pair)),
-                     "duplicate")  # fmt: skip
-    apart = [EXTRA, *(Row("t%02d" % i, F32, 0, 1, 0) for i in range(30)), EXTRA]
-    yield judged("duplicate-far-apart", "30 entries lie between the two", "duplicate", build(having("q4", *apart)), "duplicate")
-
-
-def missing_tensors() -> Iterator[Case]:
-    for r in MODELS["q4"].rows:
-        core = r.name in ("token_embed", "q4_q")
-        text, level = "%s is not there" % r.name, "required" if core else "recommended"
-        yield judged("no-" + r.name.replace("_", "-"), text, "core" if core else "plan-missing", build(without("q4", r.name)),
-                     "missing", level)  # fmt: skip
-    for model, *names in (
-        ("q8", "q8_q"), ("q8", "q8_lm"), ("dual", "q4_q"), ("dual", "q8_q"), ("dual", "q8_down"), ("dual", "q4_lm"),
-        ("x8", "x8_q"), ("x8", "x8_down"), ("q-norm", "k_norm"), ("q-norm", "q_norm"), ("vision", "v_q8_qkv"),
-        ("vision", "v_merger_f2b"), ("vision", "v_ds_nw"), ("two-layers", "q4_v"), ("moe", "q4_down"),
-        ("moe-dual", "q4_gate"), ("moe-dual", "q8_gate"), ("dual", "q4_q", "q8_q"),
-    ):  # fmt: skip
-        flags = "core" if len(names) > 1 or model == "q8" and names == ["q8_q"] else "plan-missing"
-        slug = "-".join(names).replace("_", "-")
-        yield judged("%s-no-%s" % (model, slug), "%s without %s" % (model, " and ".join(names)), flags,
-                     build(without(model, *names)), "missing", "required" if flags == "core" else "recommended")  # fmt: skip
-    for model, names in (("moe", ("q4_gate",)), ("moe-q8", ("q8_gate",)), ("moe-dual", ("q4_gate", "q8_gate"))):
-        yield judged("%s-no-gate" % model, "a MoE model without a gate", "core-moe", build(without(model, *names)), "missing",
-                     "required")  # fmt: skip
-    m = without("moe", "moe_router")._replace(flags=EMB_F16)
-    yield judged("moe-no-router", "version 3, so a MoE model, without its router", "core-moe", build(m), "missing", "required")
-    m = with_row("moe", "moe_router", rows=0, bytes=0)
-    file = build(m._replace(arch={**m.arch, "n_experts": 0}))
-    yield judged("moe-no-experts", "a MoE model of 0 experts, its router empty", "core-moe", file, "header", "required")
-    rows = [EXTRA]
-    yield judged("alien", "no tensor of the format", "core", build(Model(TINY, rows, EMB_F16)), "missing", "required")
-    yield judged("no-tensors", "no tensors at all", "core", build(Model(TINY, [], EMB_F16), room=64), "missing", "required")
-    upper = [r._replace(name=r.name.upper()) if r.name == "token_embed" else r for r in MODELS["q4"].rows]
-    yield judged("core-upper-case", "TOKEN_EMBED instead of token_embed", "core", build(MODELS["q4"]._replace(rows=upper)),
-                 "missing", "required")  # fmt: skip
-
-
-def contradictions() -> Iterator[Case]:
-    """Flags and words against the tensors."""
-    for name, model, flags, what, also, text in (
-        ("x8-without", "q4", EMB_F16 | HAS_X8, "flag-x8", "", "X8 without x8 copies"),
-        ("x8-clear", "x8", EMB_F16 | Q8_8X8 | Q4_4X4, "flag-x8", "", "x8 copies without X8"),
-        ("vision-without", "q4", EMB_F16 | VISION, "flag-vision", "", "VISION without a vision tower"),
-        ("vision-clear", "vision", EMB_F16, "flag-vision", "", "a vision tower without VISION"),
-        ("q4i-without-q8", "q4", EMB_F16 | Q8BUF_Q4, "flag-q4i", "", "Q8BUF_Q4 without q8 tensors"),
-        ("q4i-8x8", "tiled-q4i", EMB_F16 | Q8BUF_Q4 | Q8_8X8, "flag-q4i", "", "Q8BUF_Q4 in tiles of 8 rows"),
-        ("q4i-g256", "q4i", EMB_F16 | Q8BUF_Q4 | G256, "flag-q4i", "", "Q8BUF_Q4 and G256"),
-        ("g256-without-q8", "q4", EMB_F16 | G256, "flag-g256", "", "G256 without q8 tensors"),
-        ("embed-clear", "q4", 0, "flag-embed", "shape", "EMB_F16 clear over an F16 embedding"),
-        ("embed-set", "f32-embed", EMB_F16, "flag-embed", "shape", "EMB_F16 over an F32 embedding"),
-        ("q8-8x8-gate", "q4", EMB_F16 | Q8_8X8, "flag-gates", "", "Q8_8X8 where dim is 4"),
-        ("q8-8x8-gate-q8", "q8", EMB_F16 | Q8_8X8, "flag-gates", "", "Q8_8X8 where dim is 4, with q8 tensors"),
-        ("q4-4x4-gate", "q4", EMB_F16 | Q4_4X4, "flag-gates", "", "Q4_4X4 where dim is 4"),
-    ):  # fmt: skip
-        file = build(MODELS[model]._replace(flags=flags))
-        yield judged("flag-" + name, text, what, file, "layout", also=also)
-    for name, words, flag, text in (
-        ("v", {"vocab_size": 10, "dim": 32, "ffn_dim": 32}, Q4_4X4, "V is 10"),
-        ("k-out", {"dim": 32, "ffn_dim": 32, "n_heads": 2, "head_dim": 2, "head_dim_full": 2}, Q4_4X4, "k_out is 2"),
-        ("ffn", {"dim": 32, "ffn_dim": 48}, Q4_4X4, "ffn_dim is 48"),
-        ("dim", {"dim": 48, "ffn_dim": 32}, Q4_4X4, "dim is 48"),
-        ("k-out", {"dim": 32, "ffn_dim": 32, "n_heads": 2, "head_dim": 4, "head_dim_full": 4}, Q8_8X8, "k_out is 4"),
-        ("ffn", {"dim": 32, "ffn_dim": 40}, Q8_8X8, "ffn_dim is 40"),
-    ):  # fmt: skip
-        a = arch(**words)
-        m = Model(a, text_rows(a, "4"), EMB_F16 | flag)
-        kind = "q4-4x4" if flag == Q4_4X4 else "q8-8x8"
-        prove(not (q4_gate(a) if flag == Q4_4X4 else q8_gate(a)), "the gate fails")
-        yield judged("flag-%s-%s" % (kind, name), "%s where %s" % (kind, text), "flag-gates", build(m), "layout")
-    file = build(MODELS["moe"]._replace(flags=EMB_F16))
-    yield judged("flag-moe-clear", "version 3 and a router, flag MOE clear", "flag-moe", file, "layout")
-    # 432 bytes have no room for the MoE words
-    m = without("moe", "moe_router")._replace(form=432)
-    router = row("moe_router", F32, 0, 4)
-    for name, version in (("2", 2), ("3", 3)):
-        file = build(m._replace(version=version, rows=[*m.rows[:4], router, *m.rows[4:]]))
-        yield judged("moe-432-version-" + name, "a MoE model with the 432-byte header, version " + name, "moe-form", file,
-                     "layout")  # fmt: skip
-    for name, model, words, flags, text in (
-        ("kv-heads-0", "q4", {"n_kv_heads": 0}, "arch-kv", "n_kv_heads is 0"),
-        ("q-norm-0", "q-norm", {"has_q_norm": 0}, "arch-q-norm", "has_q_norm 0, and the tensors are there"),
-        ("vision-0", "vision", {"has_vision": 0}, "arch-vision", "has_vision 0, and a vision tower"),
-        ("vision-1", "q4", {"has_vision": 1}, "arch-vision", "has_vision 1, and no vision tower"),
-        ("moe-ffn-9", "moe", {"moe_ffn": 9}, "arch-experts", "ffn_dim 16, 2 experts of 9"),
-        ("moe-ffn-0", "moe", {"moe_ffn": 0}, "arch-experts", "ffn_dim 16, 2 experts of 0"),
-        ("moe-ffn-wrap", "moe", {"moe_ffn": (1 << 31) + 8}, "arch-experts", "n_experts * moe_ffn is 16 modulo 2^32"),
-        ("top-k-0", "moe", {"top_k": 0}, "arch-top-k", "top_k is 0"),
-        ("top-k-3", "moe", {"top_k": 3}, "arch-top-k", "top_k is 3 of 2 experts"),
-        ("top-k-max", "moe", {"top_k": U32 - 1}, "arch-top-k", "top_k is 2^32 - 1"),
-    ):  # fmt: skip
-        yield judged("arch-" + name, text, flags, build(with_words(model, **words)), "shape")
-    yield judged("arch-top-k-2", "the good twin: top_k is 2 of 2 experts", "arch-top-k", build(with_words("moe", top_k=2)))
-    for heads, kv in ((3, 2), (2, 3), (4, 3), (1, 2)):
-        a = arch(n_heads=heads, n_kv_heads=kv)
-        m = Model(a, text_rows(a, "4"), EMB_F16)
-        yield judged("arch-heads-%d-%d" % (heads, kv), "%d heads, %d for key and value" % (heads, kv), "arch-kv", build(m),
-                     "shape")  # fmt: skip
-    for heads, kv in ((4, 2), (3, 1), (3, 3)):
-        a = arch(n_heads=heads, n_kv_heads=kv)
-        m = Model(a, text_rows(a, "4"), EMB_F16)
-        yield judged("good-heads-%d-%d" % (heads, kv), "%d heads, %d for key and value" % (heads, kv), "arch-kv", build(m))
-
-
-def broken_seals() -> Iterator[Case]:
-    m = MODELS["q4"]
-    good = build(m)
-    start, stop = 1216, 1984
-    directory, area = good[DIRECTORY:start], good[start:stop]
-
-    def pack(h: int, order: str = "<") -> bytes:
-        return struct.pack(order + "Q", h)
-
-    def other(basis: int, prime: int, *, before: bool = True, bits: int = 64, signed: bool = False) -> int:
-        """A hash of FNV's kind that is not FNV-1a-64."""
-        h = basis
-        for byte in directory + area:
-            byte = byte | ~0xFF if signed and byte > 127 else byte
-            h = ((h ^ byte) * prime if before else h * prime ^ byte) % (1 << bits)
-        return h
-
-    basis, prime = 0xCBF29CE484222325, 0x100000001B3
-    prove(other(basis, prime) == fnv1a64(directory, area), "FNV-1a-64")
-    for name, text, flags, wrong in (
-        ("first-bit", "the tag's first bit is another", "checksum", pack(fnv1a64(directory, area) ^ 1)),
-        ("bit-32", "bit 32 of the tag is another", "checksum", pack(fnv1a64(directory, area) ^ 1 << 32)),
-        ("upper-half", "the upper half of the tag is another", "checksum", pack(fnv1a64(directory, area) ^ 0xFF << 40)),
-        ("ones", "a tag of ones", "checksum checksum-none", b"\xff" * 8),
-        ("one", "a tag of 1", "checksum checksum-none", pack(1)),
-        ("big-endian", "the tag big-endian", "checksum-form", pack(fnv1a64(directory, area), ">")),
-        ("fnv-1", "FNV-1: multiplied before the xor", "checksum-form", pack(other(basis, prime, before=False))),
-        ("fnv-32", "FNV-1a of 32 bits", "checksum-form", pack(other(0x811C9DC5, 0x01000193, bits=32))),
-        ("fnv-0", "without the offset basis", "checksum-form", pack(other(0, prime))),
-        ("signed-char", "bytes above 7f made negative", "checksum-form", pack(other(basis, prime, signed=True))),
-        ("data-alone", "over the data area without the directory", "checksum-range", pack(fnv1a64(area))),
-        ("directory-alone", "over the directory without the data area", "checksum-range", pack(fnv1a64(directory))),
-        ("data-first", "over the data area, then the directory", "checksum-range", pack(fnv1a64(area, directory))),
-        ("header-too", "over the header too", "checksum-range", pack(fnv1a64(good[:stop]))),
-        ("without-padding", "over the tensors without their padding", "checksum-range",
-         pack(fnv1a64(directory, *tensor_bytes(good)))),
-        ("last-byte-missing", "over all but the last byte", "checksum-range", pack(fnv1a64(directory, area[:-1]))),
-    ):  # fmt: skip
-        yield judged("tag-" + name, text, flags, good[:stop] + wrong, "tag", "required")
-    far = build(m, start=start + 64)
-    wrong = pack(fnv1a64(far[DIRECTORY : stop + 64]))
-    prove(wrong != far[-8:], "the padding counts")
-    yield judged("tag-directory-padding", "over the padding behind the directory too", "checksum-range", far[:-8] + wrong,
-                 "tag", "required")  # fmt: skip
-    for name, where in (("first", start), ("last-tensor", stop - 64), ("middle", start + 64 * 5 + 3)):
-        changed = good[:where] + bytes([good[where] ^ 4]) + good[where + 1 :]
-        yield judged("data-%s-bit" % name, "one bit of the data is another", "checksum", changed, "tag", "required")
-    word = good[:44] + b"\7" + good[45:]
-    yield judged("header-word", "another max_seq_len under the same tag, which does not cover the header", "checksum-range",
-                 word, level="required")  # fmt: skip
-    # never filled
-    empty = good[:start] + bytes(stop + 8 - start)
-    yield judged("unfilled", "zeros from the data area to the end", "unfilled", empty, "truncated")
-    yield judged("unfilled-not", "the good twin: data to the end, the checksum 0", "unfilled checksum-none",
-                 build(having("q4", EXTRA), seal=lambda *_: bytes(8)))  # fmt: skip
-    # signatures
-    for form in (448, 432):
-        signed = build(m._replace(form=form), sign=True)
-        block = PLACES[form] + 48
-
-        def patched(offset: int, value: bytes, signed: bytes = signed, block: int = block) -> bytes:
-            return signed[: block + offset] + value + signed[block + offset + len(value) :]
-
-        sealed, whole = canonical(signed[:form], form), signed[:form]
-        rest = signed[DIRECTORY:stop]
-        for name, text, digest in (
-            ("flipped", "its last bit is another", signed[block + 128 : block + 159] + bytes([signed[block + 159] ^ 1])),
-            ("zero", "it is zero", bytes(32)),
-            ("whole-header", "made over the header as it is written", sm3(whole + rest)),
-            ("no-header", "made without the header", sm3(rest)),
-            ("data-alone", "made over the data alone", sm3(signed[start:stop])),
-            ("other-form", "made over %d bytes of header" % (880 - form), sm3(sealed[:432].ljust(880 - form, b"\0") + rest)),
-            ("with-tag", "made over the tag too", sm3(sealed + signed[DIRECTORY:])),
-        ):
-            yield judged("digest-%s-%d" % (name, form), "the signature block's digest: " + text, "digest",
-                         patched(128, digest), "signature", "required")  # fmt: skip
-        for id_len in (0, 33, 64, U32 - 1):
-            yield judged("id-len-%x-%d" % (id_len, form), "id_len is %d" % id_len, "id-len",
-                         patched(192, struct.pack("<I", id_len)), "signature", "required")  # fmt: skip
-        used = signed[block + 192]
-        yield judged("id-len-longer-%d" % form, "id_len reaches into the id's padding", "id-len", patched(192, bytes([used + 1])),
-                     "signature", "required")  # fmt: skip
-        yield judged("id-len-shorter-%d" % form, "id_len leaves out the id's last letter", "user-id",
-                     patched(192, bytes([used - 1])), "signature", "required")  # fmt: skip
-        for name, user_id in (
-            ("default", b"1234567812345678"), ("upper-case", b"VLLM-KESTREL-VQF"), ("attest", b"VLLM-ATTEST-1"),
-            ("32-bytes", b"vllm-kestrel-vqf".ljust(32, b"-")),
-        ):  # fmt: skip
-            file = build(m._replace(form=form), sign=True, user_id=user_id)
-            yield judged("user-id-%s-%d" % (name, form), "signed under the user id %s" % user_id.decode(), "user-id", file,
-                         "signature", "required")  # fmt: skip
-        yield judged("signed-tag-%d" % form, "signed, the checksum wrong", "checksum", bad_tag(signed), "tag", "required")
-
-
-def tensor_bytes(file: bytes) -> Iterator[bytes]:
-    """The bytes of each tensor of a good file, by its directory."""
-    for i in range(int.from_bytes(file[12:16], "little")):
-        offset, n = struct.unpack_from("<QQ", file, at(i, "offset"))
-        yield file[offset : offset + n]
-
-
-def encrypted_files() -> Iterator[Case]:
-    """What can be judged without the passphrase; the HMAC is right."""
-    m = MODELS["q4"]._replace(flags=EMB_F16 | ENC)
-    for form in (448, 432):
-        yield judged("enc-%d" % form, "encrypted, the %d-byte header" % form, "tag-length", build(m._replace(form=form)),
-                     level="required")  # fmt: skip
-        yield judged("enc-signed-%d" % form, "encrypted and signed", "tag-length", build(m._replace(form=form), sign=True),
-                     level="required")  # fmt: skip
-    yield judged("enc-moe", "an encrypted MoE model", "core-moe", build(MODELS["moe"]._replace(flags=EMB_F16 | MOE | ENC)),
-                 level="required")  # fmt: skip
-    yield judged("enc-iv-ones", "an IV of ones", "", build(m, iv=b"\xff" * 16), level="required")
-    extra = m._replace(rows=[*m.rows, EXTRA])
-    start = 448 + 64 * 13
-    end = start + 768
-    for name, text, flags, file, error, level in (
-        ("bounds", "a tensor behind the data area", "upper-bound", build(extra, places={12: end}), "bounds", "required"),
-        ("bounds-tag", "a tensor that ends in the HMAC", "bounds-tag",
-         build(m._replace(rows=[*m.rows, row("extra", F32, 24, 1)]), places={12: end}, room=64), "bounds", "required"),
-        ("before", "a tensor in the header", "lower-bound", build(extra, places={12: 0}), "bounds", "recommended"),
-        ("overlap", "two tensors at one place", "overlap", build(extra, places={12: start}), "overlap", "recommended"),
-        ("align", "an offset 32 past a multiple of 64", "align", build(extra, places={12: end + 32}, room=128), "align",
-         "recommended"),
-        ("dtype", "qtype 6", "dtype", build(m._replace(rows=[*m.rows, EXTRA._replace(qtype=6)])), "dtype", "recommended"),
-        ("bytes", "128 bytes for 16 numbers", "bytes", build(m._replace(rows=[*m.rows, EXTRA._replace(bytes=128)])), "shape",
-         "recommended"),
-        ("duplicate", "q4_lm twice", "duplicate", build(m._replace(rows=[*m.rows, m.rows[-1]])), "duplicate", "recommended"),
-        ("name", "a name of 32 letters", "name-nul", build(m._replace(rows=[*m.rows, EXTRA._replace(name="n" * 32)])), "name",
-         "recommended"),
-        ("no-embed", "no token_embed", "core", build(m._replace(rows=m.rows[1:])), "missing", "required"),
-        ("no-lm", "no q4_lm", "plan-missing", build(m._replace(rows=m.rows[:-1])), "missing", "recommended"),
-        ("plan", "q4_q transposed", "plan-shape",
-         build(with_row("q4", "q4_q", rows=8, cols=4)._replace(flags=EMB_F16 | ENC)), "shape", "recommended"),
-        ("x8-flag", "X8 without x8 copies", "flag-x8", build(m._replace(flags=m.flags | HAS_X8)), "layout", "recommended"),
-        ("zero-word", "vocab_size is 0", "arch-zero", build(m._replace(arch={**TINY, "vocab_size": 0})), "header", "required"),
-    ):  # fmt: skip
-        yield judged("enc-" + name, "encrypted: " + text, flags, file, error, level)
-    signed = build(m, sign=True)
-    for id_len in (0, 33):
-        where = PLACES[448] + 48 + 192
-        file = signed[:where] + bytes([id_len]) + signed[where + 1 :]
-        yield judged("enc-id-len-%d" % id_len, "encrypted: id_len is %d" % id_len, "id-len", file, "signature", "required")
 
 
 # ---- vqf_geometry: plans, by section 6
@@ -1122,14 +510,40 @@ ARCHS = {
     "odd-rows": {**DENSE, "n_heads": 3, "n_kv_heads": 1, "head_dim": 20, "vocab_size": 68},
 }  # the models of files/models
 QWEN_2B = {
-    "dim": 2048, "n_layers": 28, "n_heads": 16, "n_kv_heads": 8, "head_dim": 128, "ffn_dim": 6144, "vocab_size": 151936,
-    "has_q_norm": 1, "has_vision": 1, "vis_depth": 24, "vis_hidden": 1024, "vis_heads": 16, "vis_ffn": 4096, "vis_patch": 16,
-    "vis_temporal": 2, "vis_merge": 2, "vis_out_dim": 2048, "vis_in_chan": 3, "vis_max_pos": 2304, "vis_ds_count": 3,
-}  # fmt: skip
+    "dim": 2048,
+    "n_layers": 28,
+    "n_heads": 16,
+    "n_kv_heads": 8,
+    "head_dim": 128,
+    "ffn_dim": 6144,
+    "vocab_size": 151936,
+    "has_q_norm": 1,
+    "has_vision": 1,
+    "vis_depth": 24,
+    "vis_hidden": 1024,
+    "vis_heads": 16,
+    "vis_ffn": 4096,
+    "vis_patch": 16,
+    "vis_temporal": 2,
+    "vis_merge": 2,
+    "vis_out_dim": 2048,
+    "vis_in_chan": 3,
+    "vis_max_pos": 2304,
+    "vis_ds_count": 3,
+}
 QWEN_30B = {
-    "dim": 2048, "n_layers": 48, "n_heads": 32, "n_kv_heads": 4, "head_dim": 128, "ffn_dim": 98304, "vocab_size": 151936,
-    "has_q_norm": 1, "n_experts": 128, "moe_ffn": 768, "top_k": 8,
-}  # fmt: skip
+    "dim": 2048,
+    "n_layers": 48,
+    "n_heads": 32,
+    "n_kv_heads": 4,
+    "head_dim": 128,
+    "ffn_dim": 98304,
+    "vocab_size": 151936,
+    "has_q_norm": 1,
+    "n_experts": 128,
+    "moe_ffn": 768,
+    "top_k": 8,
+}
 FAMILIES = {"dual": "84", "q4": "4", "q8": "8", "q4i": "8", "g256": "8"}
 PLAN_WORDS = ("version", "flags", "n_tensors", "data_offset", "file_len", "size")
 
@@ -1148,7 +562,7 @@ def plan(words: dict[str, int], wmode: str, x8: bool = False, tile: int = 8, for
     moe = a["n_experts"] > 0
     if moe and (a["ffn_dim"] != a["n_experts"] * a["moe_ffn"] or not 1 <= a["top_k"] <= a["n_experts"]):
         return "shape"
-    nl, dim, ff, V = a["n_layers"], a["dim"], a["ffn_dim"], a["vocab_size"]
+    dim, ff, V = a["dim"], a["ffn_dim"], a["vocab_size"]
     q_out, k_out = a["n_heads"] * a["head_dim"], a["n_kv_heads"] * a["head_dim"]
     seven = [(q_out, dim), (k_out, dim), (k_out, dim), (dim, q_out), (ff, dim), (ff, dim), (dim, ff)]
     if (moe and form == 432) or (x8 and (wmode != "q4" or any(r % 8 or c % 32 for r, c in seven))):
@@ -1167,7 +581,9 @@ def plan(words: dict[str, int], wmode: str, x8: bool = False, tile: int = 8, for
         return "range"
     start = align(DIRECTORY + 64 * len(rows), 4096)
     stop = start + sum(align(r.bytes) for r in rows)
-    return dict(zip(PLAN_WORDS, (3 if moe else 2, flags, len(rows), start, stop, stop + 8))) if stop + 8 < U64 else "range"
+    return (
+        dict(zip(PLAN_WORDS, (3 if moe else 2, flags, len(rows), start, stop, stop + 8))) if stop + 8 < U64 else "range"
+    )
 
 
 def make_vqf_geometry(_: dict[str, Case]) -> Iterator[Case]:
@@ -1183,7 +599,7 @@ def make_vqf_geometry(_: dict[str, Case]) -> Iterator[Case]:
         prove(all(outputs.get(k) == v for k, v in out.items()), "the plan %s: %s" % (name, made))
         text = ",".join("%s:%d" % item for item in words.items())
         into = {"wmode": wmode, "x8": int(x8), "q8_tile": tile, "form": form, "arch": text}
-        marks = "vqf-plan-" + marks.replace(" ", " vqf-plan-")
+        marks = flags_of(marks, "vqf-plan-")
         return case("vqf-geometry-" + name, comment, GENERATOR, marks, into,
                     {k: number(v) for k, v in outputs.items()}, error, level)  # fmt: skip
 
@@ -1199,7 +615,9 @@ def make_vqf_geometry(_: dict[str, Case]) -> Iterator[Case]:
         yield one("30b-" + wmode, "Qwen3-30B-A3B", "64-bits moe wmode", QWEN_30B, wmode)
     yield one("30b-dual", "Qwen3-30B-A3B", "64-bits moe", QWEN_30B, "dual")
     for model, words in ARCHS.items():
-        kind = {"moe": "moe", "vision": "vision fc2", "odd-rows": "q8-gate", "tied-f16-vocab66": "q4-gate"}.get(model, "wmode")
+        kind = {"moe": "moe", "vision": "vision fc2", "odd-rows": "q8-gate", "tied-f16-vocab66": "q4-gate"}.get(
+            model, "wmode"
+        )
         for wmode in FAMILIES:
             yield one("%s-%s" % (model, wmode), "%s, %s" % (model, wmode), kind, words, wmode)
         if model != "moe":
@@ -1208,8 +626,14 @@ def make_vqf_geometry(_: dict[str, Case]) -> Iterator[Case]:
             yield one("%s-x8" % model, "with x8 copies", "x8", words, x8=True)
     for wmode in FAMILIES:
         for tile in (4, 0):
-            yield one("tile-%d-%s" % (tile, wmode), "%s, q8 in %s" % (wmode, "tiles of 4 rows" if tile else "linear rows"),
-                      "tile", DENSE, wmode, tile=tile)  # fmt: skip
+            yield one(
+                "tile-%d-%s" % (tile, wmode),
+                "%s, q8 in %s" % (wmode, "tiles of 4 rows" if tile else "linear rows"),
+                "tile",
+                DENSE,
+                wmode,
+                tile=tile,
+            )
     yield one("tile-4-odd-rows", "tiles of 4 rows where those of 8 don't fit", "tile", ARCHS["odd-rows"], "q8", tile=4)
 
     # the gates of the tiles
@@ -1237,12 +661,22 @@ def make_vqf_geometry(_: dict[str, Case]) -> Iterator[Case]:
         for wmode in ("dual", "q8") if name in ("v-2", "k-12", "dim-16") else ("dual",):
             yield one("gates-%s-%s" % (name, wmode), "flags 0x%x" % flags, which, {**base, **words}, wmode, flags=flags)
     for wmode, flags in (("q4", 0x23), ("q8", 0x23), ("q4i", 0x2A), ("g256", 0x33)):
-        yield one("flags-" + wmode, "both tile flags, whatever tensors there are" if flags == 0x23 else "flags of " + wmode,
-                  "wmode q4-gate q8-gate", base, wmode, flags=flags)  # fmt: skip
+        yield one(
+            "flags-" + wmode,
+            "both tile flags, whatever tensors there are" if flags == 0x23 else "flags of " + wmode,
+            "wmode q4-gate q8-gate",
+            base,
+            wmode,
+            flags=flags,
+        )
     yield one("flags-q4i-tile-0", "q4i never has Q8_8X8", "tile", base, "q4i", tile=0, flags=0x2A)
     moe = {**base, "n_experts": 4, "moe_ffn": 8, "top_k": 2}
-    yield one("moe-gates", "MoE: the gates ask ffn_dim, not the width of an expert", "moe q4-gate", moe, "dual", flags=0x223)
-    yield one("moe-one", "one expert", "moe", {**base, "n_experts": 1, "moe_ffn": 32, "top_k": 1}, version=3, flags=0x223)
+    yield one(
+        "moe-gates", "MoE: the gates ask ffn_dim, not the width of an expert", "moe q4-gate", moe, "dual", flags=0x223
+    )
+    yield one(
+        "moe-one", "one expert", "moe", {**base, "n_experts": 1, "moe_ffn": 32, "top_k": 1}, version=3, flags=0x223
+    )
     yield one("moe-top-k-all", "top_k is n_experts", "moe experts", {**moe, "top_k": 4})
     yield one("moe-words-dense", "n_experts 0: dense, whatever the other words say", "moe",
               {**base, "moe_ffn": 8, "top_k": 2}, version=2, flags=0x23, level="recommended")  # fmt: skip
@@ -1269,8 +703,15 @@ def make_vqf_geometry(_: dict[str, Case]) -> Iterator[Case]:
     ):
         yield one("vision-" + name, "a vision tower with %s" % ", ".join("%s %d" % w for w in words.items()), flags,
                   {**tower, **words})  # fmt: skip
-    yield one("vision-off", "has_vision 0: no tower, whatever the other words say", "vision", {**tower, "has_vision": 0},
-              n_tensors=12, flags=0x23, level="recommended")  # fmt: skip
+    yield one(
+        "vision-off",
+        "has_vision 0: no tower, whatever the other words say",
+        "vision",
+        {**tower, "has_vision": 0},
+        n_tensors=12,
+        flags=0x23,
+        level="recommended",
+    )
     yield one("vision-dual-57", "49 tensors on one page", "vision page", tower, "dual", n_tensors=47, data_offset=4096)
     yield one("vision-dual-x", "the 57th entry fills the page, the 58th would not", "page",
               {**tower, "has_q_norm": 1}, "dual", n_tensors=49, data_offset=4096)  # fmt: skip
@@ -1282,7 +723,9 @@ def make_vqf_geometry(_: dict[str, Case]) -> Iterator[Case]:
     for name, words, wmode, low in (("2-53", deep, "dual", 1 << 53), ("2-63", wide, "q4", 1 << 63)):
         made = plan(words, wmode)
         prove(isinstance(made, dict) and made["size"] > low, "it is that big")
-        yield one("size-" + name, "a file of more than 2^%s bytes" % name[2:], "64-bits", words, wmode, level="recommended")
+        yield one(
+            "size-" + name, "a file of more than 2^%s bytes" % name[2:], "64-bits", words, wmode, level="recommended"
+        )
     step = {**wide, "n_heads": 1 << 10, "vocab_size": 1}
     most, too_many = 1, 1 << 20  # times 4096 rows of vocabulary
     while too_many - most > 1:
@@ -1290,9 +733,18 @@ def make_vqf_geometry(_: dict[str, Case]) -> Iterator[Case]:
         fits = plan({**step, "vocab_size": middle << 12}, "q8") != "range"
         most, too_many = (middle, too_many) if fits else (most, middle)
     last = {**step, "vocab_size": most << 12}
-    yield one("size-last", "the last of these whose size 64 bits hold", "range 64-bits", last, "q8", level="recommended")
-    yield one("size-2-64", "4096 rows of vocabulary more: beyond 2^64", "range", {**last, "vocab_size": too_many << 12}, "q8",
-              error="range", level="recommended")  # fmt: skip
+    yield one(
+        "size-last", "the last of these whose size 64 bits hold", "range 64-bits", last, "q8", level="recommended"
+    )
+    yield one(
+        "size-2-64",
+        "4096 rows of vocabulary more: beyond 2^64",
+        "range",
+        {**last, "vocab_size": too_many << 12},
+        "q8",
+        error="range",
+        level="recommended",
+    )
     # rows and cols have 32 bits
     for name, words, error in (
         ("v-max", {"vocab_size": U32 - 1}, None),
@@ -1316,11 +768,23 @@ def make_vqf_geometry(_: dict[str, Case]) -> Iterator[Case]:
         ("vision-patch-wrap", {**SEEING, "vis_patch": 1 << 13}, "range"),
         ("vision-pos-wrap", {**SEEING, "vis_max_pos": 1 << 27}, "range"),
     ):  # fmt: skip
-        yield one("rows-" + name, "%s in 32 bits" % ("rows or cols don't fit" if error else "rows and cols just fit"), "range",
-                  {**base, **words}, error=error, level="recommended")  # fmt: skip
+        yield one(
+            "rows-" + name,
+            "%s in 32 bits" % ("rows or cols don't fit" if error else "rows and cols just fit"),
+            "range",
+            {**base, **words},
+            error=error,
+            level="recommended",
+        )
     for word in ("dim", "n_layers", "n_heads", "n_kv_heads", "ffn_dim", "vocab_size"):
-        yield one("%s-2-32" % word.replace("_", "-"), "%s is 2^32 and 32 more" % word, "range", {**base, word: U32 + 32},
-                  error="range", level="recommended")  # fmt: skip
+        yield one(
+            "%s-2-32" % word.replace("_", "-"),
+            "%s is 2^32 and 32 more" % word,
+            "range",
+            {**base, word: U32 + 32},
+            error="range",
+            level="recommended",
+        )
     yield one("dim-negative", "dim is -32", "range", {**base, "dim": -32}, error="range", level="recommended")
     yield one("vis-depth-2-32", "vis_depth is 2^32 + 1", "range", {**tower, "vis_depth": U32 + 1}, error="range",
               level="recommended")  # fmt: skip
@@ -1347,8 +811,13 @@ def make_vqf_geometry(_: dict[str, Case]) -> Iterator[Case]:
         ("ffn", {"dim": 4, "ffn_dim": 12}), ("lm", {"dim": 4, "vocab_size": 7}), ("lm-odd", {"dim": 8, "vocab_size": 33}),
         ("layers", {"dim": 4, "n_heads": 4, "head_dim": 4, "n_layers": 2}),
     ):  # fmt: skip
-        yield one("blocks-" + name, "a matrix of the text model is no whole number of blocks", "blocks", {**base, **words},
-                  error="shape")  # fmt: skip
+        yield one(
+            "blocks-" + name,
+            "a matrix of the text model is no whole number of blocks",
+            "blocks",
+            {**base, **words},
+            error="shape",
+        )
     for name, words in (
         ("proj", {"vis_hidden": 4}), ("fc1", {"vis_hidden": 8, "vis_ffn": 5}), ("hidden-12", {"vis_hidden": 12}),
         ("fc1-ffn-0-1", {"vis_hidden": 8, "vis_ffn": 1}),
@@ -1376,7 +845,9 @@ def make_vqf_geometry(_: dict[str, Case]) -> Iterator[Case]:
         yield one("x8-" + name, "rows not in eights or columns not in thirty-twos", "x8", {**base, **words}, x8=True,
                   error="unsupported", level="recommended")  # fmt: skip
     yield one("x8-fits", "the good twin", "x8", {**base, "n_heads": 4}, x8=True, n_tensors=19, flags=0x27)
-    yield one("x8-v-9", "the vocabulary is not asked", "x8", {**base, "n_heads": 4, "vocab_size": 9}, x8=True, flags=0x25)
+    yield one(
+        "x8-v-9", "the vocabulary is not asked", "x8", {**base, "n_heads": 4, "vocab_size": 9}, x8=True, flags=0x25
+    )
     for wmode in FAMILIES:
         yield one("moe-432-" + wmode, "a MoE model has no room in the 432-byte header", "moe", moe, wmode, form=432,
                   error="unsupported")  # fmt: skip
@@ -1418,8 +889,11 @@ def converted_models(kept: dict[str, Case]) -> Iterator[Case]:
         wmode, x8, tile = MODES.get(r["wmode"], (r["wmode"], 0, 8))
         model, form = r["model"], HEADERS[r["header"]]
         made = plan(ARCHS[model], wmode, bool(x8), tile, form)
-        prove(isinstance(made, dict) and [made[k] for k in ("size", "flags", "n_tensors")] == [r["size"], r["flags"], r["n"]],
-              "the plan of %s %s is the engine's" % (model, r["wmode"]))  # fmt: skip
+        prove(
+            isinstance(made, dict)
+            and [made[k] for k in ("size", "flags", "n_tensors")] == [r["size"], r["flags"], r["n"]],
+            "the plan of %s %s is the engine's" % (model, r["wmode"]),
+        )
         file = by_vqfref(model, wmode, x8, tile, form)
         prove(hashlib.sha256(file).hexdigest() == r["sha256"], "the file is the engine's")
         yield conversion(model, wmode, x8, tile, form, file)
@@ -1430,7 +904,10 @@ def converted_models(kept: dict[str, Case]) -> Iterator[Case]:
         if c["result"] == "valid":
             into, out = c["in"], c["out"]
             made = plan(ARCHS[into["model"]], into["wmode"], bool(into["x8"]), into["q8_tile"], into["form"])
-            prove(isinstance(made, dict) and all(made[k] == out[k] for k in ("size", "flags", "n_tensors")), "the plan agrees")
+            prove(
+                isinstance(made, dict) and all(made[k] == out[k] for k in ("size", "flags", "n_tensors")),
+                "the plan agrees",
+            )
 
 
 def conversion(model: str, wmode: str, x8: int, tile: int, form: int, file: bytes) -> Case:
@@ -1441,8 +918,14 @@ def conversion(model: str, wmode: str, x8: int, tile: int, form: int, file: byte
     marks += ["q8"] * (wmode in ("q8", "dual")) + ["g256"] * (wmode == "g256") + ["experts"] * (model == "moe")
     marks += ["vision"] * (model == "vision") + ["tied"] * model.startswith("tied")
     name = "%s-%s%s%s-%d" % (model, wmode, "-x8" * x8, "-4x4" * (tile == 4), form)
-    text = "%s as %s%s%s, the %d-byte header" % (model, wmode, " with x8 copies" * x8, " in tiles of 4 rows" * (tile == 4), form)
-    return case("vqf-convert-" + name, text, ENGINE, " ".join("vqf-convert-" + m for m in marks), into, out)
+    text = "%s as %s%s%s, the %d-byte header" % (
+        model,
+        wmode,
+        " with x8 copies" * x8,
+        " in tiles of 4 rows" * (tile == 4),
+        form,
+    )
+    return case("vqf-convert-" + name, text, ENGINE, flags_of(" ".join(marks), "vqf-convert-"), into, out)
 
 
 def by_vqfref(model: str, wmode: str, x8: int, tile: int, form: int) -> bytes:

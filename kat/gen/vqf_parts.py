@@ -29,20 +29,27 @@ F32, Q8, Q4, X8, F16 = 1, 2, 3, 4, 5
 BLOCK = {F32: (1, 4), Q8: (32, 34), Q4: (32, 18), X8: (32, 18), F16: (1, 2)}  # elements, bytes
 Q8_8X8, Q4_4X4, HAS_X8, Q8BUF_Q4, G256, EMB_F16, VISION, ENC, SIGNED, MOE = (1 << bit for bit in range(10))
 WORDS = (
-    "dim n_layers n_heads n_kv_heads head_dim ffn_dim vocab_size max_seq_len rope_theta norm_eps bos_id eos_id has_q_norm "
-    "has_mrope head_dim_full kv_lora_rank has_vision vis_depth vis_hidden vis_heads vis_ffn vis_patch vis_temporal "
-    "vis_merge vis_out_dim vis_in_chan vis_max_pos vis_ds_count mrope_n_sec vis_ds_idx0 vis_ds_idx1 vis_ds_idx2 "
-    "vis_ds_idx3 mrope_sections0 mrope_sections1 mrope_sections2 mrope_sections3 vision_start_id vision_end_id "
-    "image_token_id video_token_id n_experts moe_ffn top_k shared_experts"
-).split()
+    "dim", "n_layers", "n_heads", "n_kv_heads", "head_dim", "ffn_dim", "vocab_size", "max_seq_len", "rope_theta",
+    "norm_eps", "bos_id", "eos_id", "has_q_norm", "has_mrope", "head_dim_full", "kv_lora_rank", "has_vision",
+    "vis_depth", "vis_hidden", "vis_heads", "vis_ffn", "vis_patch", "vis_temporal", "vis_merge", "vis_out_dim",
+    "vis_in_chan", "vis_max_pos", "vis_ds_count", "mrope_n_sec", "vis_ds_idx0", "vis_ds_idx1", "vis_ds_idx2",
+    "vis_ds_idx3", "mrope_sections0", "mrope_sections1", "mrope_sections2", "mrope_sections3", "vision_start_id",
+    "vision_end_id", "image_token_id", "video_token_id", "n_experts", "moe_ffn", "top_k", "shared_experts",
+)  # fmt: skip
 POSITIVE = ("dim", "n_layers", "n_heads", "head_dim", "ffn_dim", "vocab_size")
 PLACES = {448: 200, 432: 184}  # of data_offset; file_len, enc_iv, enc_rsvd and the signature block follow
 DIRECTORY = 448
+GENERATOR = "generator, from the format's text"
 U32, U64 = 1 << 32, 1 << 64
 
 Row = namedtuple("Row", "name qtype rows cols bytes")
 Row.__doc__ = "A directory entry without a place."
 Model = namedtuple("Model", "arch rows flags version form", defaults=(2, 448))
+
+
+def flags_of(words: str, prefix: str = "vqf-") -> str:
+    """The full names of flags."""
+    return " ".join(prefix + word for word in words.split())
 
 
 def align(x: int, to: int = 64) -> int:
@@ -108,9 +115,20 @@ def arch(**words: float) -> Arch:
     """A very small dense model, with some words replaced: each of its matrices is one block."""
     a: Arch = dict.fromkeys(WORDS, 0)
     a.update(
-        dim=4, n_layers=1, n_heads=1, n_kv_heads=1, head_dim=8, head_dim_full=8, ffn_dim=8, vocab_size=8, max_seq_len=64,
-        rope_theta=1e4, norm_eps=1e-6, bos_id=1, eos_id=2,
-    )  # fmt: skip
+        dim=4,
+        n_layers=1,
+        n_heads=1,
+        n_kv_heads=1,
+        head_dim=8,
+        head_dim_full=8,
+        ffn_dim=8,
+        vocab_size=8,
+        max_seq_len=64,
+        rope_theta=1e4,
+        norm_eps=1e-6,
+        bos_id=1,
+        eos_id=2,
+    )
     prove(set(words) <= set(a), "words of the format")
     a.update(words)
     return a
@@ -229,7 +247,9 @@ def build(
     size = 448 if form == 448 else 432
     plain = bytes(out[start:])
     if sign:
-        block = signature(canonical(bytes(out[:size]), form) + out[DIRECTORY:directory_end] + plain, user_id or USER_IDS[form])
+        block = signature(
+            canonical(bytes(out[:size]), form) + out[DIRECTORY:directory_end] + plain, user_id or USER_IDS[form]
+        )
         out[PLACES[form] + 48 : PLACES[form] + 248] = block
     if flags & ENC:
         out[start:] = sm4("ctr", KEY[:16], plain, iv)
@@ -364,7 +384,7 @@ def faults(file: bytes) -> set[str]:
         or bool(flags & MOE) != ("moe_router" in names) or (flags & (Q8BUF_Q4 | G256) and not has["q8_"])
         or (flags & Q8BUF_Q4 and flags & (Q8_8X8 | G256)) or (flags & Q8_8X8 and not q8_gate(a))
         or (flags & Q4_4X4 and not q4_gate(a)) or (moe and form == 432)
-        or any(bool(flags & EMB_F16) != (e[1] == F16) for e, x in zip(entries, names) if x == "token_embed" and e[1] in (F16, F32))
+        or ("token_embed", F32 if flags & EMB_F16 else F16) in zip(names, (e[1] for e in entries))
     ):  # fmt: skip
         found.add("layout")
     if (
