@@ -160,7 +160,8 @@ class Adapter:
         reply, _, self._buffer = self._buffer.partition(b"\n")
         if self._buffer:
             self.kill()
-            raise Failure("PROTOCOL", "more than one line in reply: %.80r behind the first" % self._text(self._buffer))
+            found = self._text(reply), self._text(self._buffer)
+            raise Failure("PROTOCOL", "more than one line in reply: %.80r and then %.80r" % found)
         return self._text(reply)
 
     def _read(self) -> bytes | None:
