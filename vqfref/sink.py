@@ -276,10 +276,10 @@ class Publication:
                 os.rename(self._there(name), os.path.join(self._old, name))
             for name in self._names:
                 os.rename(os.path.join(self._new, name), self._there(name))
+            sync_folder(self.folder)
         except BaseException:
             self._restore()
             raise
-        sync_folder(self.folder)
         _empty(self._old)
 
     def _there(self, name: str) -> str:
