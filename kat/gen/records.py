@@ -49,7 +49,6 @@ FLAGS = {
     "attest-digest": "digest is compared",
     "attest-signature": "the signature is verified, with the key that the caller trusts",
     "attest-id": "the signature is over the digest's bytes, with the id VLLM-ATTEST-1",
-    "attest-range": "r and s in 1 … n-1",
     "attest-key": "the key is a point of the curve",
     "attest-json": "a record is one JSON object",
     "attest-duplicate": "a key that stands twice",
@@ -291,7 +290,7 @@ def badly_signed() -> Iterator[Case]:
     ):  # fmt: skip
         record = {**good, "signature": (b32(u) + b32(v)).hex()}
         yield one(
-            "not-signature-" + name, "r or s out of range, or r + s = n", "attest-range", text(record), "signature"
+            "not-signature-" + name, "r or s out of range, or r + s = n", "attest-signature", text(record), "signature"
         )
     x, y = KEY
     for name, comment, pub, error in (

@@ -63,7 +63,6 @@ FLAGS = {
     "st-trailing": "nothing stands behind the last tensor",
     "st-truncated": "the last tensor ends before the file does",
     "st-depth": "arrays and objects inside each other by the thousand",
-    "st-digits": "numbers of thousands of digits",
     "st-empty": "a file without tensors",
     "st-zero-size": "a tensor with a dimension of 0",
     "st-scalar": "an empty shape has one element",
@@ -265,9 +264,9 @@ def invalid() -> Iterator[tuple[str, str, str, str, bytes]]:
         ("digits-zeros", "a dimension of 0. and 5000 zeros", "[0.%s]" % ("0" * 5000)),
         ("digits-exponent", "a dimension whose exponent has 5000 digits", "[1e%s]" % ("9" * 5000)),
     ):  # fmt: skip
-        yield name, comment, "st-digits", "limit", with_entry(shape=shape)
+        yield name, comment, "st-shape", "limit", with_entry(shape=shape)
     digits = "[8,1%s]" % ("6" * 6000)
-    yield "digits-offset", "an offset of 6001 digits", "st-digits", "limit", with_entry(offsets=digits)
+    yield "digits-offset", "an offset of 6001 digits", "st-offsets", "limit", with_entry(offsets=digits)
 
 
 def duplicates() -> Iterator[tuple[str, str, str, str, bytes]]:
