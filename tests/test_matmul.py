@@ -262,7 +262,7 @@ class Refusals(unittest.TestCase):
         for size, count, encoding, code in (
             (68, 1, "q8_0", "usage.vector.shape"),
             (34, 2, "q8_0", "usage.vector.shape"),
-            (35, 1, "q8_0", "usage.vector.shape"),
+            (35, 1, "q8_0", "usage.blocks.truncated"),
             (34, 1, "q5_0", "usage.type.unsupported"),
         ):
             with self.assertRaises(UsageError) as caught:

@@ -62,6 +62,7 @@ def blocks_of(row: bytes | memoryview, encoding: str) -> Iterator[tuple[float, l
 
 def block_sums(row: bytes | memoryview, codes: list[list[int]], encoding: str) -> list[int]:
     """The exact integer sum of w_q * x_q in each block of a linear row."""
+    check_whole(len(row), block_bytes(encoding))
     if len(row) != len(codes) * block_bytes(encoding):
         found = len(row), len(codes), encoding
         raise UsageError("usage.vector.shape", "a row of %d bytes, a vector of %d blocks of %s" % found)
