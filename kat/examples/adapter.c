@@ -339,7 +339,9 @@ static void operate(const char *op, const field *f, int n) { /* prints what come
   } else if (!strcmp(op, "quantize") || !strcmp(op, "dequantize")) {
     int four = !strcmp(get(f, n, "type"), "vqf_q4_0");
     bytes d = unhex(get(f, n, op[0] == 'q' ? "f32" : "data"));
+    size_t block = op[0] == 'q' ? 4 * 32 : four ? 18 : 34;
     if (!four && strcmp(get(f, n, "type"), "vqf_q8_0")) printf(" skip");
+    else if (d.size % block) printf(" err truncated");
     else if (op[0] == 'q') { printf(" ok data="); quantize(four, d); }
     else { printf(" ok f32="); dequantize(four, d); }
     free(d.data);
