@@ -63,7 +63,7 @@ def manifest(files: dict[str, bytes]) -> dict[str, Any]:
     for op, content in files.items():
         try:
             results = [c["result"] if isinstance(c, dict) else None for c in json.loads(content)]
-        except (ValueError, TypeError, KeyError):
+        except (ValueError, TypeError, KeyError, RecursionError):
             results = []
         facts: dict[str, Any] = {"op": op, "sha256": hashlib.sha256(content).hexdigest()}
         facts.update({r: results.count(r) for r in ("valid", "invalid", "acceptable")})

@@ -255,7 +255,8 @@ class Wrong(Programs):
     def test_greetings_that_are_none(self) -> None:
         for reply in (
             "hello", "hello vqfref-kat/2 name=a version=1 ops=sm3", "hello vqfref-kat/1",
-            "hello vqfref-kat/1 name=a version=1", "hello vqfref-kat/1 ops=", "hello vqfref-kat/1 name=my tool ops=sm3", "hello vqfref-kat/1 ops=sm3, fnv1a64", "",
+            "hello vqfref-kat/1 name=a version=1", "hello vqfref-kat/1 ops=",
+            "hello vqfref-kat/1 name=my tool ops=sm3", "hello vqfref-kat/1 ops=sm3, fnv1a64", "",
             "HELLO",
         ):  # fmt: skip
             run = self.check("read()\nsay(%r)\nread()" % reply, "PROTOCOL PROTOCOL PROTOCOL", "at the greeting: reply")
