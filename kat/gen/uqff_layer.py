@@ -364,6 +364,11 @@ def faulty_dtypes() -> Iterator[Fault]:
         )  # fmt: skip
     yield "hqq3-weight-as-u8", "3 bits in bytes", "uqff-payload", "dtype", NO, hqq(3, 4, 32), {"": blank("U8", 7, 2)}
     yield "hqq4-weight-as-i32", "4 bits in words", "uqff-payload", "dtype", NO, H4, {"": blank("I32", 32, 2)}
+    for family, both in (("hqq", (".scales", ".zeros")), ("afq", (".scales", ".biases"))):
+        for dtype in ("I32", "F64"):
+            edit = {suffix: blank(dtype, *TWINS[family][suffix][1]) for suffix in both}
+            name = "%s-numbers-as-%s" % (family, dtype.lower())
+            yield name, "%s and %s of %s" % (*both, dtype), "uqff-payload", "dtype", NO, TWINS[family], edit
     for family, other in (("hqq", ".zeros"), ("afq", ".biases")):
         shape = TWINS[family][other][1]
         for dtype in ("F16", "BF16"):

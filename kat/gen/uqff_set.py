@@ -440,9 +440,8 @@ def faulty_sets(place: Folder) -> Iterator[tuple[str, str, str, str, str, str]]:
     def reported(
         name: str, comment: str, flags: str, error: str, content: bytes, **more: bytes
     ) -> tuple[str, str, str, str, str, str]:
-        return several(
-            "report-" + name, "a report: " + comment, flags, error, whole, **{"uqff_report.json": content, **more}
-        )
+        files = {"uqff_report.json": content, **more}
+        return several("report-" + name, "a report: " + comment, flags, error, whole, item="/q4_0-0.uqff", **files)
 
     good = report(output())
     for name, comment, content in (
