@@ -805,6 +805,10 @@ def make_vqf_geometry(_: dict[str, Case]) -> Iterator[Case]:
     ):  # fmt: skip
         yield one("experts-" + name, "4 experts of 8: %s" % ", ".join("%s %d" % w for w in words.items()), "experts",
                   {**moe, **words}, error="shape", level="recommended")  # fmt: skip
+    one_expert = {**moe, "n_experts": 1, "moe_ffn": 32, "top_k": 1}
+    for name, words in (("ffn", {"moe_ffn": 16}), ("top-k", {"top_k": 2})):
+        yield one("one-expert-" + name, "one expert: %s" % ", ".join("%s %d" % w for w in words.items()), "experts",
+                  {**one_expert, **words}, error="shape", level="recommended")  # fmt: skip
     # blocks
     for name, words in (
         ("q", {"dim": 4, "n_heads": 1, "head_dim": 4}), ("k", {"dim": 4, "n_heads": 4, "head_dim": 4}),

@@ -36,7 +36,6 @@ from vqf_parts import (
     X8,
     Model,
     Row,
-    align,
     arch,
     build,
     canonical,
@@ -85,16 +84,6 @@ def with_words(name: str, **words: int) -> Model:
     """One of MODELS with other words in its header, the tensors as they are."""
     prove(set(words) <= set(WORDS), "words of the format")
     return MODELS[name]._replace(arch={**MODELS[name].arch, **words})
-
-
-def place_of(m: Model, tensor: str) -> tuple[int, int]:
-    """(index, offset) of a tensor in a model's file as `build` lays it out."""
-    start = align(DIRECTORY + 64 * len(m.rows))
-    for index, r in enumerate(m.rows):
-        if r.name == tensor:
-            return index, start
-        start = align(start + r.bytes)
-    raise KeyError(tensor)
 
 
 def judged(
@@ -261,7 +250,8 @@ def broken_heads() -> Iterator[Case]:
         )
     yield judged("twice", "the file twice, one behind the other", "file-len", good + good, "bounds", "required")
     for word in POSITIVE:
-        file = build(with_words("q4", **{word: 0}))
+        a = arch(**{word: 0})
+        file = build(Model(a, text_rows(a, "4"), EMB_F16), room=64)  # the tensors are what this arch calls for
         yield judged("%s-0" % word.replace("_", "-"), "%s is 0" % word, "arch-zero", file, "header", "required")
     for form in (448, 432):
         f, place = m._replace(form=form), PLACES[form]
@@ -593,6 +583,12 @@ def missing_tensors() -> Iterator[Case]:
     m = with_row("moe", "moe_router", rows=0, bytes=0)
     file = build(m._replace(arch={**m.arch, "n_experts": 0}))
     yield judged("moe-no-experts", "a MoE model of 0 experts, its router empty", "core-moe", file, "header", "required")
+    m = m._replace(arch={**m.arch, "n_experts": 0}, version=2)
+    yield judged("moe-no-experts-version-2", "the same with version 2: flag MOE alone makes it a MoE model", "core-moe",
+                 build(m), "header", "required")  # fmt: skip
+    m = without("moe", "q4_gate")._replace(version=2)
+    yield judged("moe-no-gate-version-2", "version 2 and flag MOE, without a gate", "core-moe", build(m), "missing",
+                 "required")  # fmt: skip
     rows = [EXTRA]
     yield judged("alien", "no tensor of the format", "core", build(Model(TINY, rows, EMB_F16)), "missing", "required")
     yield judged(
@@ -874,10 +870,14 @@ def encrypted_files() -> Iterator[Case]:
         ("zero-word", "vocab_size is 0", "arch-zero", build(m._replace(arch={**TINY, "vocab_size": 0})), "header", "required"),
     ):  # fmt: skip
         yield judged("enc-" + name, "encrypted: " + text, flags, file, error, level)
-    signed = build(m, sign=True)
-    for id_len in (0, 33):
-        where = PLACES[448] + 48 + 192
-        file = signed[:where] + bytes([id_len]) + signed[where + 1 :]
-        yield judged(
-            "enc-id-len-%d" % id_len, "encrypted: id_len is %d" % id_len, "id-len", file, "signature", "required"
-        )
+    full = b"an id of thirty-two bytes, no NUL"[:32]
+    where = PLACES[448] + 48 + 192  # of id_len
+    for name, user_id, id_len in (
+        ("0", None, 0), ("33", None, 33), ("max", None, U32 - 1), ("longer", None, 17), ("33-full", full, 33),
+    ):  # fmt: skip
+        file = bytearray(build(m, sign=True, user_id=user_id))
+        struct.pack_into("<I", file, where, id_len)
+        yield judged("enc-id-len-" + name, "encrypted: id_len is %d of %d" % (id_len, len(user_id or b"vllm-kestrel-vqf")),
+                     "id-len", bytes(file), "signature", "required")  # fmt: skip
+    yield judged("enc-id-32-bytes", "encrypted: an id of 32 bytes, which nobody can judge without the passphrase", "id-len",
+                 build(m, sign=True, user_id=full))  # fmt: skip
