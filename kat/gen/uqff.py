@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     Edit = Dict[str, Any]  # suffixes whose tensors are replaced, or left out where None stands
 
 SPEC = "generator, by the format's formulas with numpy"
-CATALOGUE = "generator; the engine refuses it"
-STRICTER = "generator; the engine does not look"
+CATALOGUE = "generator, by the catalogue of what the engine refuses"
+STRICTER = "generator, by the rules where the engine does not look"
 
 KEY = "lm_head"
 
