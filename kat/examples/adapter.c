@@ -135,12 +135,8 @@ static void sm4_encrypt(const uint32_t rk[32], const unsigned char *in, unsigned
   for (int i = 0; i < 4; i++) put_be32(out + 4 * i, x[35 - i]);
 }
 
-#ifndef COUNTER_BYTES
-#define COUNTER_BYTES 16 /* 4 is the mistake that a test of this adapter makes on purpose */
-#endif
-
 static void counter_add(unsigned char counter[16], uint64_t n) {
-  for (int i = 15; i >= 16 - COUNTER_BYTES && n; i--) {
+  for (int i = 15; i >= 0 && n; i--) {
     n += counter[i];
     counter[i] = (unsigned char)n;
     n >>= 8;
@@ -229,7 +225,7 @@ static void q4_0(const float *x, unsigned char *out) {
 
 static void quantize(int four, bytes in) {
   size_t size = four ? 18 : 34;
-  for (size_t b = 0; b + 128 <= in.size; b += 128) {
+  for (size_t b = 0; b < in.size; b += 128) {
     float x[32];
     unsigned char out[34];
     for (int i = 0; i < 32; i++) x[i] = f32_at(in.data + b + 4 * i);
@@ -240,7 +236,7 @@ static void quantize(int four, bytes in) {
 
 static void dequantize(int four, bytes in) {
   size_t size = four ? 18 : 34;
-  for (size_t b = 0; b + size <= in.size; b += size) {
+  for (size_t b = 0; b < in.size; b += size) {
     const unsigned char *p = in.data + b;
     float d = from_f16((uint16_t)le(p, 2));
     unsigned char out[128];
@@ -262,9 +258,6 @@ static const char *vqf_header(bytes h, uint64_t size, header *out) { /* NULL, or
   if (le(h.data, 4) != 0x57465146) return "magic";
   if (le(h.data + 4, 4) != 2 && le(h.data + 4, 4) != 3) return "version";
   if (size < 512 || h.size < 448) return "truncated";
-#ifdef ABORT_ON_BAD_HEADER
-  for (int i = 0; i < 6; i++) if (!le(h.data + POSITIVE[i], 4)) abort();
-#endif
   for (int i = 0; i < 6; i++) if (!le(h.data + POSITIVE[i], 4)) return "header";
   uint64_t tag = le(h.data + 8, 4) & 0x80 ? 32 : 8;
   uint32_t n = (uint32_t)le(h.data + 12, 4);
@@ -288,10 +281,7 @@ static const char *vqf_header(bytes h, uint64_t size, header *out) { /* NULL, or
 static const char *vqf_directory(bytes d, const header *h) {
   for (uint32_t i = 0; i < h->n_tensors && 64 * (size_t)(i + 1) <= d.size; i++) {
     uint64_t offset = le(d.data + 64 * i + 48, 8), length = le(d.data + 64 * i + 56, 8);
-#ifndef NO_BOUNDS
     if (offset < h->data_offset || offset > h->file_len || length > h->file_len - offset) return "bounds";
-#endif
-    (void)offset; (void)length;
   }
   return NULL;
 }
