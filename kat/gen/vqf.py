@@ -5,9 +5,9 @@
     python3 kat/gen/vqf.py --check [VECTORS]    make them again and compare; 1 if one differs
 
 VECTORS is a folder with convert-expected.json, what the engine's converter made of the models; without it the cases of
-conversion stay as they are. vqf_parts.py builds and judges the files: each must have the one fault that its case names, and
-no other. Nothing of vqfref is used but its converter, in the cases of conversion: what it writes must have the SHA-256
-of the engine's file.
+conversion stay as they are. vqf_parts.py builds and judges the files, vqf_files.py has those of vqf_file: each must have
+the one fault that its case names, and no other. Nothing of vqfref is used but its converter, in the cases of
+conversion: what it writes must have the SHA-256 of the engine's file.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The cases of vqf_file for kat/gen/vqf.py: whole VQF files, each with one fault or none, and the right tag.
 
-A structural fault is built with a tag over the faulty file; `broken_seals` has those whose tag or signature is the fault.
-The bad entry is a tensor more wherever that is possible, so that no tensor of the model is touched.
+A structural fault is built with a tag over the faulty file; `broken_seals` has those whose tag or signature is the
+fault. The bad entry is a tensor more wherever that is possible, so that no tensor of the model is touched.
 """
 
 from __future__ import annotations
@@ -286,7 +286,7 @@ def broken_heads() -> Iterator[Case]:
 
 
 def broken_directories() -> Iterator[Case]:
-    """Gate 7, and entries that are wrong in themselves; the bad entry is a tensor more, so that nothing else is touched."""
+    """Gate 7, and entries that are wrong in themselves."""
     start = 448 + 64 * 13
     end = start + 64 * 12  # of the model's own tensors
     extra = having("q4", EXTRA)
