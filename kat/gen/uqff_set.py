@@ -510,7 +510,8 @@ def faulty_sets(place: Folder) -> Iterator[tuple[str, str, str, str, str, str]]:
 def make_uqff_set(files: dict[str, bytes]) -> Iterator[Case]:
     place = Folder(files)
     for name, comment, flags, path in good_sets(place):
-        yield case("uqff-set-" + name, comment, "generator, by the steps in which the engine opens a set", flags, {"path": path})
+        source = "generator, by the steps in which the engine opens a set"
+        yield case("uqff-set-" + name, comment, source, flags, {"path": path})
     for name, comment, flags, error, level, path in faulty_sets(place):
         source = CATALOGUE if level == "required" else STRICTER
         yield case("uqff-set-not-" + name, comment, source, flags, {"path": path}, error=error, level=level)
