@@ -23,6 +23,8 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any, Callable, Mapping, TypeVar
 
+    from vqfref.vqf.head import Head
+
     Choice = TypeVar("Choice")
     Fields = Mapping[str, str]
 
@@ -235,8 +237,16 @@ def op_matvec(f: Fields) -> dict[str, str]:
 # ---- files
 
 
+def _head(f: Fields) -> Head:
+    """The header of a request; as many bytes as a file of that size has, up to the longest header's 448."""
+    data, size = _bytes(f, "head"), _int(f, "size")
+    if len(data) < min(size, structs.DIR_OFFSET):
+        raise UsageError("kat.field.truncated", "%d bytes of head for a file of %d" % (len(data), size), field="head")
+    return read_head(data, size)
+
+
 def op_vqf_header(f: Fields) -> dict[str, str]:
-    head = read_head(_bytes(f, "head"), _int(f, "size"))
+    head = _head(f)
     h = head.header
     return {
         "form": str(head.layout.size), "n_tensors": str(h.n_tensors), "data_offset": str(h.data_offset),
@@ -245,8 +255,11 @@ def op_vqf_header(f: Fields) -> dict[str, str]:
 
 
 def op_vqf_directory(f: Fields) -> dict[str, str]:
-    head = read_head(_bytes(f, "head"), _int(f, "size"))
-    entries = read_directory(_bytes(f, "directory"), head)
+    head, data = _head(f), _bytes(f, "directory")
+    if len(data) != structs.TENSOR.size * head.header.n_tensors:
+        raise UsageError("kat.field.truncated", "%d bytes of directory for %d tensors" % (len(data), head.header.n_tensors),
+                         field="directory")  # fmt: skip
+    entries = read_directory(data, head)
     for entry in entries:
         check_bounds(entry, head)
     return {"n": str(len(entries))}

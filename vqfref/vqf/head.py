@@ -39,7 +39,7 @@ Candidate = namedtuple("Candidate", "layout data_offset file_len well_formed fit
 
 
 def read_head(data: bytes, size: int) -> Head:
-    """Gates 1 to 6 on the first bytes of a file (all of them, or at least 512), given its size on disk.
+    """Gates 1 to 6 on the first bytes of a file (all of them, or at least 448), given its size on disk.
 
     Raises FormatError or UnsupportedError for the first gate that fails.
     """
