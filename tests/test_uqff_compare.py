@@ -7,6 +7,7 @@ import math
 import os
 import struct
 import unittest
+from unittest import mock
 
 import vqfref
 from tests.test_uqff_writer import EMBED, NORM, SOURCES, Q, WriterTest, tensor, tiny
@@ -14,6 +15,7 @@ from tests.tools import get, put, run_main
 from tests.uqff_samples import FILES, Folder, f32, hqq, named, parse, u32
 from vqfref.comparison import IDENTICAL, NO_SOURCE, NOT_EXPLAINED
 from vqfref.safetensors.reader import open_folder
+from vqfref.uqff import encode
 from vqfref.uqff.compare import compare
 from vqfref.uqff.targets import Pins
 
@@ -68,6 +70,14 @@ class Verdicts(CompareTest):
                 self.assertEqual({c.verdict for c in rows.values()}, {IDENTICAL}, (name, dtype, rows))
                 self.assertEqual(rows[BIAS].count, 2)
 
+    def test_the_working_dtype_without_a_residual(self) -> None:
+        source = self.source(tiny(tensor(Q + ".weight", 2, 64, dtype="F32", values=[i / 999 for i in range(128)])))
+        for name in ("afq4", "q4_0"):
+            folder = self.written(source, name, dtype="f16")
+            os.unlink(os.path.join(folder, "residual.safetensors"))
+            verdict = IDENTICAL if name == "afq4" else NOT_EXPLAINED  # its scales tell; for Q types F32 is assumed
+            self.assertEqual(self.found(folder, source)[Q].verdict, verdict)
+
     def test_other_groups_of_afq(self) -> None:
         """Not what the engine's writer makes, but the same encoder explains them."""
         from vqfref.quant.afq import afq_encode
@@ -112,6 +122,19 @@ class Verdicts(CompareTest):
             self.assertEqual(rows[Q].verdict, NOT_EXPLAINED)
             self.assertEqual(rows[Q].detail, "first difference in %s: byte %d: stored %02x, expected %02x"
                              % (Q + suffix, at, self.before ^ 1, self.before))  # fmt: skip
+
+    def test_a_difference_in_a_later_piece(self) -> None:
+        source = self.source(tiny(tensor(Q + ".weight", 24, 64)))
+
+        def edit(tensors: dict[str, Any]) -> None:
+            t = tensors[Q + ".weight"]
+            tensors[Q + ".weight"] = t._replace(data=t.data[:700] + bytes([t.data[700] ^ 1]) + t.data[701:])
+
+        folder = self.edited_copy(self.written(source, "q4_0"), edit)
+        whole = self.found(folder, source)[Q]
+        self.assertIn(": byte 700: ", whole.detail)
+        with mock.patch.object(encode, "ROWS_AT_ONCE", 100), mock.patch("vqfref.safetensors.reader.VALUES_AT_ONCE", 70):
+            self.assertEqual(self.found(folder, source)[Q], whole)
 
     def test_bias_and_residual(self) -> None:
         source = self.source(tiny(tensor(BIAS, 2)))

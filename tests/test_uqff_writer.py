@@ -293,6 +293,12 @@ class Folder(WriterTest):
                 data = bytes.fromhex("30c4") if dtype == "F8_E4M3" else ENCODE[dtype](values)
                 self.assertEqual(got[key + ".bias"], (dtype, (2,), data), (name, key))
 
+    def test_dtype_of_a_bias_of_a_layer_that_stays_dense(self) -> None:
+        for name, dtype in (("afq4", "F16"), ("q4_0", "F32")):
+            model = tiny(tensor(Q + ".weight", 2, 80), tensor(Q + ".bias", 2, values=[0.5, -3.0]))
+            got = self.tensors(model, name, dtype="f16")
+            self.assertEqual(got[Q + ".bias"], (dtype, (2,), ENCODE[dtype]([0.5, -3.0])))
+
     def test_biases_of_experts_are_stacked(self) -> None:
         experts = [
             tensor("m.experts.%d.%s_proj.%s" % (i, m, kind), *((2, 64) if kind == "weight" else (2,)))
@@ -492,6 +498,7 @@ class Names(WriterTest):
                 "q8_0-0.uqff",
                 "q8_0-7.uqff",
                 "q8_0-x.uqff",
+                "q8_0.uqff",
                 "q4_1-0.uqff",
                 "notes.txt",
                 "modules.json",
@@ -519,7 +526,7 @@ class Names(WriterTest):
                 ],
             }
         )
-        unrelated = {"q8_0-x.uqff", "q4_1-0.uqff", "notes.txt", "modules.json", "old-0.uqff"}
+        unrelated = {"q8_0-x.uqff", "q8_0.uqff", "q4_1-0.uqff", "notes.txt", "modules.json", "old-0.uqff"}
         for single in (False, True):
             self.assertEqual(listing("q8_0", report=None, single=single), unrelated)
             self.assertEqual(listing("q8_0", report="{}", single=single), unrelated)  # one that says nothing

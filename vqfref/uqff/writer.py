@@ -22,7 +22,6 @@ from vqfref.source import Source
 from vqfref.uqff.encode import LayerEncoder, LayerSource, Part, encode_floats, tracked
 from vqfref.uqff.naming import EXTENSION, REPORT_NAME, RESIDUAL_NAME, group_key
 from vqfref.uqff.report import Detail, Fallback, Output, Report, dump, load
-from vqfref.uqff.scan import DENSE
 from vqfref.uqff.targets import expand_types, resolve_target
 
 TYPE_CHECKING = False
@@ -195,7 +194,7 @@ class _Job:
         for key in sorted(targets, key=lambda k: k.encode("utf-8")):
             t, layer = targets[key], self.layers[key]
             counts[t.stored] = counts.get(t.stored, 0) + 1
-            if t.reason is not None or (t.stored in DENSE and t.stored != t.resolved):
+            if t.reason is not None:
                 fallbacks.append(Fallback(key, t.resolved, t.stored, list(layer.shape), t.reason))
             parts = {p.suffix: p for p in self.encoder(layer, t.stored).parts()}
             shape = layer.shape if ".shape" in parts else parts[""].shape
