@@ -249,8 +249,8 @@ def mxfp4_blocks() -> Iterator[tuple[str, str, str, bytes]]:
     yield "scale-255", "the scale byte 255 is infinite; no code is zero", "mxfp4-scale", bytes(
         [0x21, 0xF9] * 8) + b"\xff"  # fmt: skip
     yield "scale-254", "the largest finite scale; 4 and 6 times it are infinite", "mxfp4-scale", every + b"\xfe"
-    two = every + mirrored
-    yield "two", "two blocks: all codes, then both scales", "parts blocks", two + b"\x80\x7d"
+    three = every + mirrored + every
+    yield "three", "three blocks: all codes, then all scales", "parts blocks", three + b"\x80\x7d\x7f"
 
 
 def afq_blocks(name: str) -> Iterator[tuple[str, str, str, bytes]]:
@@ -270,8 +270,8 @@ def afq_blocks(name: str) -> Iterator[tuple[str, str, str, bytes]]:
     yield "rounds", "product and sum are each rounded", "mins", group(stream, 0.1, 33.3)
     yield "negative", "a negative scale", "half-scale", group(stream, -2, 0)
     other = data("dequantize 2 " + name, 8 * bits)
-    two = stream + other + floats([1, 2]) + floats([-100, 100])
-    yield "two", "two groups: all codes, both scales, both biases", "parts blocks", two
+    three = stream + other + stream + floats([1, 2, 3]) + floats([-100, 100, 0])
+    yield "three", "three groups: all codes, all scales, all biases", "parts blocks", three
 
 
 def blocks_of(name: str) -> Iterator[tuple[str, str, str, bytes]]:
@@ -469,7 +469,7 @@ def q2_1_values() -> Iterator[tuple[str, str, str, Any]]:
     yield "negative", "negative values alone", "mins", -np.abs(ramp(1)) - 1
     yield "tiny", "a range too small for a half", "tiny-d", (ramp(1) * f32(1e-9)).astype("f4")
     yield "huge", "a range too large for a half", "huge-d", (ramp(1) * f32(1e6)).astype("f4")
-    yield "two", "two blocks", "blocks", np.concatenate([ramp(5), ramp(-0.01)])
+    yield "two", "two blocks", "blocks", np.concatenate([ramp(-0.01), ramp(5)])
 
 
 def ggml_values(name: str) -> Iterator[tuple[str, str, str, Any]]:
@@ -588,9 +588,12 @@ def afq_values(name: str) -> Iterator[tuple[str, str, str, Any]]:
     yield "halves", "halves between codes go up", "half-away", halves
     yield "constant", "a constant: scale 1, the bias the constant", "afq-constant", np.full(64, -0.3, "f4")
     close = np.full(64, 1e-13, "f4")
-    close[5] = 2e-13
+    close[5] = 1e-13 + 9.99e-13
     yield "close", "a range below 1e-12: scale 1", "afq-constant", close
-    yield "narrow", "a range of 1e-12 and more: a scale", "afq-constant", close * f32(1000)
+    narrow = close.copy()
+    narrow[5] = 1e-13 + 1.001e-12
+    prove(close[5] - close[0] < 1e-12 < narrow[5] - narrow[0], "ranges on both sides of 1e-12")
+    yield "narrow", "a range just above 1e-12: a scale", "afq-constant", narrow
     yield "negative", "negative values alone", "mins", -order - f32(1)
     slip = seen(name, "reciprocal", "afq")
     yield "not-reciprocal", "a group on which the slip 'reciprocal' shows", "true-division", slip
@@ -662,6 +665,14 @@ def k_values(name: str) -> Iterator[tuple[str, str, str, Any, bytes]]:
             yield key, text, flags, x[i], made[i * size : (i + 1) * size]
 
 
+# Blocks of 16 times 1, 16 times -1, and zeros, by hand. q3k: scales 0 (less 32) and 63, where 64 would be, the others 32,
+# d = 1 / 128; q6k: scales -128 and 127, where 128 would be, d = 1 / 4096. The codes are all the smallest.
+OPPOSITE = {
+    "q3k": bytes(96) + bytes([0x00, 0x0F, *[0] * 6, 0xA8, 0xAB, 0xAA, 0xAA]) + half(1 / 128),
+    "q6k": bytes(192) + bytes([0x80, 0x7F]) + bytes(14) + half(1 / 4096),
+}
+
+
 def prove_the_kinds() -> None:
     """Of the blocks of K-quants, what their names say."""
     x = {k[0]: v for k, v in zip(KINDS, k_inputs())}
@@ -705,6 +716,13 @@ def make_quantize(_: dict[str, Case]) -> Iterator[Case]:
         if name.endswith("k"):
             for key, text, flags, x, made in k_values(name):
                 yield one(key, text, flags, x, made, ENGINE)
+            if name in OPPOSITE:
+                x = np.zeros(256, "f4")
+                x[:16], x[16:32] = 1, -1
+                text = "a group of 1, one of -1: the second scale would be one beyond the largest"
+                values = decode(name, OPPOSITE[name])
+                prove(np.abs(values - x).max() < 0.04, "the blocks are near the values")
+                yield one("opposite", text, "k-sign clamp", x, OPPOSITE[name], "generator; by hand, from the rules")
         else:
             source = VQF_NUMPY if name.startswith("vqf_") else GENERATOR
             source = GGUF_PY if name in ("q4_0", "q4_1", "q5_0", "q5_1", "q8_0") else source

@@ -231,7 +231,9 @@ def make_f16_encode(_: dict[str, Case]) -> Iterator[Case]:
     yield from one("underflow", "what is below half the smallest half", "subnormal|truncate-flush",
                    np.concatenate([bits(1, 0x7FFFFF, 0x800000), [1e-10, 2.0**-26]]))  # fmt: skip
     yield from one("zeros", "zeros", "signed-zero|signed-zero", [0.0])
-    edge = np.array([65503.99, 65504, 65519, 65519.996, 65520, 65535.996, 65536, 65537, 1e6, 3.4028235e38], "f4")
+    edge = np.array(
+        [65503.99, 65504, 65519, 65519.996, 65520, 65535.996, 65536, 98304, 131072, 1e6, 3.4028235e38], "f4"
+    )
     prove(to_half("nearest", edge[3:5]) == bytes.fromhex("ff7b007c"), "65520 is the first that is infinite")
     prove(to_half("truncate", edge[5:7]) == bytes.fromhex("ff7b007c"), "65536 is the first that is infinite")
     yield from one("overflow", "from where on a half is infinite", "overflow|overflow truncate", edge)
