@@ -84,6 +84,7 @@ CODES: dict[str, tuple[str, str]] = {
     "sm2.s.range": ("s must lie in 1 … n-1.", "The signature is forged or damaged."),
     "sm2.t.range": ("r + s must not be 0 mod n.", "The signature is forged or damaged."),
     "sm4.length.iv": ("An IV has 16 bytes.", "Check its length."),
+    "sm4.length.shape": ("An SM4 block that is not 16 bytes long.", "Give 16 bytes."),
     "sm4.length.key": ("An SM4 key has 16 bytes.", "Check its length."),
     "sm4.offset.range": ("A place in a stream can't be negative.", "Give an offset of 0 or more."),
     # the file as such
@@ -474,6 +475,7 @@ CODES: dict[str, tuple[str, str]] = {
     "kat.file.limit": ("A file of cases larger than any real one.", "Copy the suite again."),
     "kat.field.json": ("A field of a case or request is not what its operation takes.", "Correct it."),
     "kat.field.truncated": ("A field of a request has fewer bytes than another one says.", "Send all of them."),
+    "kat.field.limit": ("A field of a request asks for more than this adapter gives.", "Ask for less."),
     "kat.field.missing": ("A request lacks a field of its operation.", "Send all, in the order of kat/README.md."),
     "kat.choice.unsupported": ("A word that the operation does not know.", "The message lists those that it does."),
     "kat.model.name": ("A model that the suite has no recipe for.", "Correct the case."),

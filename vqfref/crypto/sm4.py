@@ -62,7 +62,9 @@ def expand_key(key: bytes) -> tuple[int, ...]:
 
 
 def encrypt_block(rk: tuple[int, ...], block: bytes) -> bytes:
-    """7.1 One block of 16 bytes through 32 rounds and the reverse transformation R."""
+    """7.1 One block of 16 bytes through 32 rounds and the reverse transformation R. Raises UsageError for another length."""
+    if len(block) != 16:
+        raise UsageError("sm4.length.shape", "block of %d bytes, expected 16" % len(block))
     x0, x1, x2, x3 = struct.unpack(">4I", block)
     for k in rk:
         x0, x1, x2, x3 = x1, x2, x3, x0 ^ t(x1 ^ x2 ^ x3 ^ k)

@@ -12,7 +12,7 @@ from array import array
 
 from vqfref import kernels
 from vqfref.crypto import hmac_sm3, sm2, sm3, sm4
-from vqfref.errors import FormatError, IntegrityError, SignatureError, UsageError, VqfrefError
+from vqfref.errors import FormatError, IntegrityError, LimitError, SignatureError, UsageError, VqfrefError
 from vqfref.kat.cases import OPERATIONS
 from vqfref.quant import afq, blocks, floats, ggml, matmul, minifloat
 from vqfref.source import Source
@@ -28,6 +28,8 @@ if TYPE_CHECKING:
     Choice = TypeVar("Choice")
     Fields = Mapping[str, str]
 
+MAX_KLEN = 1 << 20
+MAX_KLEN = 1 << 20  # bytes
 MAX_DIGITS = 640  # of an integer; Python refuses to read very long ones
 
 VQF_ENCODERS: dict[str, Callable[[Any], bytes]] = {
@@ -97,7 +99,10 @@ def op_hmac_sm3(f: Fields) -> dict[str, str]:
 
 
 def op_sm3_kdf(f: Fields) -> dict[str, str]:
-    return {"key": sm3.kdf(_bytes(f, "z"), _int(f, "klen"), kernels.sm3_new).hex()}
+    klen = _int(f, "klen")
+    if not 0 <= klen <= MAX_KLEN:
+        raise LimitError("kat.field.limit", "klen %d, at most %d here" % (klen, MAX_KLEN), field="klen")
+    return {"key": sm3.kdf(_bytes(f, "z"), klen, kernels.sm3_new).hex()}
 
 
 def op_sm4_block(f: Fields) -> dict[str, str]:
@@ -379,4 +384,6 @@ def answer(line: str) -> str:
         outputs = run(op, fields)
     except VqfrefError as error:
         return "%s err %s %s" % (case_id, error.word, " ".join(str(error).split()))
+    except OSError as error:
+        return "%s err missing %s" % (case_id, error.strerror)
     return " ".join([case_id, "ok", *("%s=%s" % item for item in outputs.items())])
