@@ -29,8 +29,8 @@ if TYPE_CHECKING:
     from typing import Any, Iterator
 
 LONG = bool(os.environ.get("VQFREF_LONG"))
-SUITES = 20000 if LONG else 1000
-RECORDS = 20000 if LONG else 1000
+SUITES = 20000 if LONG else 600
+RECORDS = 20000 if LONG else 400
 SECONDS = 2.0
 
 Q8_ROW = "003c" + "01" * 32

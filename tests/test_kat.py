@@ -632,8 +632,18 @@ def read_flat(text: str) -> list[dict[str, str]]:
 
 
 class Export(Folder):
+    def export(self, *words: str) -> Any:
+        """Export from a suite that has a few of the real one's files."""
+        suite = self.folder / "suite"
+        suite.mkdir(exist_ok=True)
+        content = {op: (KAT / (op + ".json")).read_bytes() for op in ("sm2_pubkey", "sm4_ctr", "fnv1a64")}
+        for op, data in content.items():
+            (suite / (op + ".json")).write_bytes(data)
+        (suite / "manifest.json").write_text(json.dumps(manifest(content)), "utf-8")
+        return vqfref("kat", "export", "--suite", str(suite), *words)
+
     def test_json_is_the_suite_again(self) -> None:
-        run = vqfref("kat", "export", str(self.folder / "out"), "--op", "sm2_pubkey")
+        run = self.export(str(self.folder / "out"), "--op", "sm2_pubkey")
         self.assertEqual((run.code, run.out), (0, str(self.folder / "out" / "sm2_pubkey.json") + "\n"))
         whole = json.loads((self.folder / "out" / "sm2_pubkey.json").read_bytes())
         self.assertEqual(whole, json.loads((KAT / "sm2_pubkey.json").read_bytes()))
@@ -643,7 +653,7 @@ class Export(Folder):
 
     def test_flat_text_read_again_has_every_field(self) -> None:
         for op in ("sm2_pubkey", "sm4_ctr", "fnv1a64"):
-            self.assertEqual(vqfref("kat", "export", str(self.folder), "--format", "flat", "--op", op).code, 0)
+            self.assertEqual(self.export(str(self.folder), "--format", "flat", "--op", op).code, 0)
             blocks = read_flat((self.folder / (op + ".txt")).read_text("utf-8"))
             expected = []
             for c in json.loads((KAT / (op + ".json")).read_bytes()):
@@ -666,7 +676,7 @@ class Export(Folder):
 
     @unittest.skipUnless(CC, "no C compiler")
     def test_the_c_header_compiles_and_holds_every_case(self) -> None:
-        run = vqfref("kat", "export", str(self.folder), "--format", "c", "--op", "sm2_pubkey")
+        run = self.export(str(self.folder), "--format", "c", "--op", "sm2_pubkey")
         self.assertEqual(run.out, str(self.folder / "vqfref_kat.h") + "\n")
         (self.folder / "main.c").write_text(
             '#include <stdio.h>\n#include "vqfref_kat.h"\nint main(void) {\n'

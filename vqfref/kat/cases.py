@@ -20,7 +20,7 @@ RESULTS = ("valid", "invalid", "acceptable")
 LEVELS = ("required", "recommended")
 FIELDS = ("id", "comment", "level", "flags", "source", "since", "in", "out", "result", "error")
 POLICY = ("prefix-04", "leading-space", "unknown-fields")  # flags whose cases are acceptable
-MAX_FILE = 1 << 23
+MAX_FILE = 1 << 22
 MAX_ID = 100
 MAX_INPUT = 60000  # characters of a case's inputs, so that it fits on a line of the protocol
 
