@@ -651,6 +651,13 @@ class Export(Folder):
             [list(c) for c in whole], [list(c) for c in json.loads((KAT / "sm2_pubkey.json").read_bytes())]
         )
 
+    def test_the_flat_text_beside_the_suite_is_the_suite(self) -> None:
+        self.assertEqual(self.export(str(self.folder / "flat"), "--format", "flat").code, 0)
+        made = {p.name: p.read_bytes() for p in (self.folder / "flat").iterdir()}
+        stored = {p.name: p.read_bytes() for p in (KAT / "flat").iterdir()}
+        wrong = sorted(n for n in {*made, *stored} if made.get(n) != stored.get(n))
+        self.assertEqual(wrong, [], "run: python3 -m vqfref kat export kat/flat --format flat")
+
     def test_flat_text_read_again_has_every_field(self) -> None:
         for op in ("sm2_pubkey", "sm4_ctr", "fnv1a64"):
             self.assertEqual(self.export(str(self.folder), "--format", "flat", "--op", op).code, 0)

@@ -2,12 +2,11 @@
  * dequantize of vqf_q8_0 and vqf_q4_0, vqf_header and vqf_directory. It is written to be read, and to be taken apart: each
  * operation is a function that you can replace by your own.
  *
- *     cc -std=c11 -O2 -o adapter adapter.c -lm
+ *     cc -std=c11 -O2 -o adapter adapter.c
  *     python3 -m vqfref kat run -- ./adapter
  *
  * Protocol: kat/README.md, section 4. Single precision is taken literally: compile without -ffast-math and, on machines
  * that fuse, with -ffp-contract=off. CC0. */
-#include <math.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -171,10 +170,16 @@ static void put_f32(unsigned char *p, float f) {
 }
 
 static float from_f16(uint16_t h) {
-  int e = h >> 10 & 31, m = h & 1023;
-  float v = e == 31 ? (m ? NAN : INFINITY) : e ? ldexpf(1024 + m, e - 25) : ldexpf(m, -24);
-  return h & 0x8000 ? -v : v;
+  uint32_t e = h >> 10 & 31, m = h & 1023, u = m << 13;
+  float f = m / 16777216.0f; /* a subnormal half */
+  if (e == 0) memcpy(&u, &f, 4);
+  else u |= (e == 31 ? 255 : e + 112) << 23;
+  u |= (uint32_t)(h & 0x8000) << 16;
+  memcpy(&f, &u, 4);
+  return f;
 }
+
+static float magnitude(float f) { return f < 0 ? -f : f; }
 
 static uint16_t to_f16(float f) { /* nearest even, subnormals kept, infinite on overflow */
   uint32_t u;
@@ -184,15 +189,15 @@ static uint16_t to_f16(float f) { /* nearest even, subnormals kept, infinite on 
   if (a > 0x7f800000) return sign | 0x7e00;
   if (a >= 0x477ff000) return sign | 0x7c00;
   if (a < 0x38800000) { /* below the smallest normal half: in units of 2^-24 */
-    float x = fabsf(f) * 16777216.0f;
-    return sign | (uint16_t)rintf(x);
+    volatile float x = magnitude(f) * 16777216.0f + 8388608.0f; /* the sum is rounded to a whole number */
+    return sign | (uint16_t)(x - 8388608.0f);
   }
   return sign | (uint16_t)((a - 0x38000000 + 0xfff + (a >> 13 & 1)) >> 13);
 }
 
 static void q8_0(const float *x, unsigned char *out) {
   float a = 1e-10f;
-  for (int i = 0; i < 32; i++) if (fabsf(x[i]) > a) a = fabsf(x[i]);
+  for (int i = 0; i < 32; i++) if (magnitude(x[i]) > a) a = magnitude(x[i]);
   float s = a / 127.0f;
   if (!(s > 1e-10f)) s = 1e-10f;
   uint16_t d = to_f16(s);
@@ -208,7 +213,7 @@ static void q8_0(const float *x, unsigned char *out) {
 
 static void q4_0(const float *x, unsigned char *out) {
   float m = 0;
-  for (int i = 0; i < 32; i++) if (fabsf(x[i]) > fabsf(m)) m = x[i];
+  for (int i = 0; i < 32; i++) if (magnitude(x[i]) > magnitude(m)) m = x[i];
   float d = m / -8.0f;
   if (d == 0) d = 1;
   uint16_t h = to_f16(d);
