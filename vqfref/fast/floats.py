@@ -47,6 +47,14 @@ def where(flags: bytes | bytearray) -> Iterator[int]:
         i = flags.find(1, i + 1)
 
 
+def rounded(values: Iterable[float]) -> array[float]:
+    """array('f', values) of doubles, five times as quick: by native "f" of struct, which rounds as C does and makes what is
+    too large infinite ("<f" would raise)."""
+    doubles, out = list(values), array("f")
+    out.frombytes(struct.pack("%df" % len(doubles), *doubles))
+    return out
+
+
 # ---- arrays from bytes
 
 
@@ -152,7 +160,7 @@ def bf16_encode(values: Iterable[float]) -> bytes:
 
 def _bf16(piece: array[float], n: int, x: int) -> bytes:
     quiet = 0
-    nan = at_least(x & lanes(n, 32, 0x7FFFFFFF), n, 0x7F800001)
+    nan = 0 if all_finite(piece) else at_least(x & lanes(n, 32, 0x7FFFFFFF), n, 0x7F800001)
     if nan:  # these lanes keep what they have, with the quiet bit set
         mask = (nan >> 31) * 0xFFFFFFFF
         quiet = (x | lanes(n, 32, 0x00400000)) & mask

@@ -1,13 +1,13 @@
 """Matrix times vector with a lane of one integer for each row.
 
-Column j of a block of all rows is one integer with a lane a row: w + 128 in 32 bits for Q8_0, the code 0 … 15 in 16 bits for
+Column j of a block of all rows is one integer with a lane a row: w + 128 in 24 bits for Q8_0, the code 0 … 15 in 16 bits for
 Q4_0. Columns times codes of the vector, summed, are the block's integer sums of all rows at once. The offsets 128 and 8 go
-out again as one constant, since the sums are linear; 2^31 or 2^15 on top keeps the final lanes positive (only the final
-ones need to be). |sum| is at most 32 * 128 * 127 for Q8_0 and 32 * 8 * 127 = 32512 for Q4_0: no final lane overflows. The
-sums are exact, as they are in the plain version, and the rest is its arithmetic in its order: for all rows d * d_x, times
-the sum, added to what came before, each rounded to single precision by array('f').
+out again as one constant, since the sums are linear; 2^23 or 2^15 on top keeps the final lanes positive (only the final
+ones need to be). |sum| is at most 32 * 128 * 127 < 2^19 for Q8_0 and 32 * 8 * 127 = 32512 for Q4_0: no final lane
+overflows. The sums are exact, as they are in the plain version, and the rest is its arithmetic in its order: for all rows
+d * d_x, times the sum, added to what came before, each rounded to single precision.
 
-A packed matrix keeps the columns, in 4 bytes a weight for Q8_0 and 2 for Q4_0.
+A packed matrix keeps the columns, in 3 bytes a weight for Q8_0 and 2 for Q4_0.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import sys
 from array import array
 from operator import add, itemgetter, mul
 
-from vqfref.fast.floats import all_finite, lanes
+from vqfref.fast.floats import all_finite, lanes, rounded
 from vqfref.fast.tiles import untile
 from vqfref.quant.blocks import BLOCK
 from vqfref.quant.floats import f16_decode, f32_encode
@@ -32,8 +32,8 @@ if TYPE_CHECKING:
 
 FEW = 8  # rows
 AT_ONCE = 1 << 22  # bytes of rows
-LANES = {"q8_0": (4, 0xFF, 128), "q4_0": (2, 0x0F, 8)}  # bytes a lane, what is kept of a byte, offset of the codes
-_FLIPPED = bytes(v ^ 0x80 for v in range(256))  # int8 + 128
+LANES = {"q8_0": (3, 128), "q4_0": (2, 8)}  # bytes a lane, offset of the codes
+_SIGN = bytes((v >> 7) * 0xFF for v in range(256))  # the byte above the highest
 
 
 def matvec_quantized(
@@ -50,7 +50,7 @@ def matvec_quantized(
         for at, d_x, x in zip(range(0, row, BLOCK_BYTES[encoding]), scales, codes):
             d = f16_decode(_gathered(rows, at, row, 2))
             sums = _sums(_columns(rows, at + 2, row, n, encoding), x, n, encoding)
-            y = _added(y, sums, array("f", [v * d_x for v in d]))
+            y = _added(y, sums, rounded([v * d_x for v in d]))
         out.extend(y)
     return plain_matvec_quantized(data, activation, encoding, layout) if _has_nan(out) else out
 
@@ -116,27 +116,41 @@ def _gathered(rows: bytes, at: int, row: int, count: int) -> bytearray:
 
 def _columns(rows: bytes, at: int, row: int, n: int, encoding: str) -> Iterator[int]:
     """The 32 columns of the block whose codes begin at place `at` of each row."""
-    width, kept, _ = LANES[encoding]
-    mask = lanes(n, 8 * width, kept)
+    width, _ = LANES[encoding]
     if encoding == "q8_0":
-        for j in range(at, at + BLOCK, width):
-            words = int.from_bytes(_gathered(rows, j, row, width).translate(_FLIPPED), "little")
-            for shift in range(0, 32, 8):
-                yield words >> shift & mask
-        return
-    pairs = [int.from_bytes(_gathered(rows, j, row, width), "little") for j in range(at, at + 16, width)]
-    for nibble in (0, 4):
-        for pair in pairs:
-            yield pair >> nibble & mask
-            yield pair >> nibble + 8 & mask
+        flip = lanes(n, 8 * width, 0x80)  # int8 + 128
+        for column in _bytes(rows, at, row, n, width, BLOCK):
+            yield column ^ flip
+    else:
+        nibble = lanes(n, 8 * width, 0x0F)
+        pairs = list(_bytes(rows, at, row, n, width, BLOCK // 2))
+        yield from [pair & nibble for pair in pairs]
+        yield from [pair >> 4 & nibble for pair in pairs]
+
+
+def _bytes(rows: bytes, at: int, row: int, n: int, width: int, count: int) -> Iterator[int]:
+    """Each of `count` bytes from place `at` on, of all rows, in lanes of `width` bytes."""
+    byte, words = lanes(n, 8 * width, 0xFF), bytearray(width * n)
+    for j in range(0, count, width):
+        some = range(min(width, count - j))
+        for i in some:
+            words[i::width] = rows[at + j + i :: row]
+        together = int.from_bytes(words, "little")
+        for i in some:
+            yield together >> 8 * i & byte
 
 
 def _sums(columns: Iterable[int], x: list[int], n: int, encoding: str) -> array[int]:
     """The integer sum of a block, for each row."""
-    width, _, offset = LANES[encoding]
+    width, offset = LANES[encoding]
     top = lanes(n, 8 * width, 0x80 << 8 * width - 8)
     start = top - lanes(n, 8 * width, 1) * (offset * sum(x))
-    sums = array("i" if width == 4 else "h", (sum(map(mul, columns, x), start) ^ top).to_bytes(n * width, "little"))
+    data = (sum(map(mul, columns, x), start) ^ top).to_bytes(n * width, "little")
+    if width == 3:
+        words, high = bytearray(4 * n), data[2::3]
+        words[::4], words[1::4], words[2::4], words[3::4] = data[::3], data[1::3], high, high.translate(_SIGN)
+        data = bytes(words)
+    sums = array("h" if width == 2 else "i", data)
     if sys.byteorder == "big":
         sums.byteswap()
     return sums
@@ -144,8 +158,7 @@ def _sums(columns: Iterable[int], x: list[int], n: int, encoding: str) -> array[
 
 def _added(y: array[float], sums: array[int], d: Sequence[float]) -> array[float]:
     """y + sums * d, for each row."""
-    terms = array("f", list(map(mul, sums, d)))
-    return array("f", list(map(add, y, terms)))
+    return rounded(map(add, y, rounded(map(mul, d, sums))))
 
 
 def _scales(d: array[float]) -> Callable[[float], Sequence[float]]:
@@ -153,10 +166,10 @@ def _scales(d: array[float]) -> Callable[[float], Sequence[float]]:
     values = d.tolist()
     different = list(dict.fromkeys(values))  # one for both zeros: y, which begins with +0, comes to be the same
     if not 1 < len(different) < len(d) // 2:
-        return lambda d_x: array("f", [v * d_x for v in values])
+        return lambda d_x: rounded([v * d_x for v in values])
     places = {v: i for i, v in enumerate(different)}
     picked = itemgetter(*[places[v] for v in values])
-    return lambda d_x: picked(array("f", [v * d_x for v in different]).tolist())
+    return lambda d_x: picked(rounded([v * d_x for v in different]).tolist())
 
 
 # ---- known answers: scales of both signs and zero, extreme codes, nine rows of two blocks

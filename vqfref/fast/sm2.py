@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 INFINITY = (0, 1, 0)
 WIDTH = 6  # bits in a digit of a table: 43 rows of 32 points, some 250 KB
-WINDOW, WIDE_WINDOW = 5, 8  # bits in a window: for a point that is seen once, and for G beside it
+WINDOW, WIDE_WINDOW = 5, 11  # bits in a window: for a point that is seen once, and for G beside it
 
 
 # ---- points
@@ -115,12 +115,17 @@ def _table_of_G() -> Table:
 
 
 def odd_multiples(P: Affine, width: int) -> list[Affine]:
-    """P, 3P, 5P, … up to 2^(width - 1) - 1: what signed windows of that many bits need."""
-    points: list[Jacobian] = [(*P, 1)]
-    (twice,) = affine([double(points[0])])
+    """P, 3P, 5P, … up to 2^(width - 1) - 1: what signed windows of that many bits need.
+
+    On the isomorphic curve where every Z is divided by that of 2P, 2P is affine without an inversion; additions are the
+    same there, and no point is added to itself.
+    """
+    X, Y, Z = double((*P, 1))
+    zz = Z * Z % p
+    points: list[Jacobian] = [(P[0] * zz % p, P[1] * zz * Z % p, 1)]
     while len(points) < 1 << width - 2:
-        points.append(add(points[-1], twice))
-    return affine(points)
+        points.append(add(points[-1], (X, Y)))
+    return affine([(x, y, z * Z % p) for x, y, z in points])
 
 
 @functools.lru_cache(maxsize=1)
