@@ -37,7 +37,7 @@ __all__ = [
     "g256_encode", "hmac_sm3", "matvec", "matvec_float", "matvec_quantized", "packed_matrix", "q4_0_decode",
     "q4_0_encode", "q4i_encode", "q8_0_decode", "q8_0_encode", "quantize_activation", "rows_of", "sm2_check",
     "sm2_check_digest", "sm2_public_key", "sm2_sign", "sm2_sign_with_nonce", "sm3", "sm3_many", "sm3_new", "sm4_ctr",
-    "tile", "untile",
+    "tile", "untile", "versions",
 ]  # fmt: skip
 
 # GB/T 32905-2016, A.1
@@ -95,6 +95,12 @@ def _warn(text: str) -> None:
     except ImportError:
         return
     warnings.warn(text, RuntimeWarning, stacklevel=4)
+
+
+def versions(name: str) -> tuple[Any, Any]:
+    """The plain and the quick version of an operation, to compare them; None for a quick one that is not used here."""
+    plain, used = _operations[name][1], _chosen.get(name) or _choose(name)
+    return plain, None if used is plain else used
 
 
 def choices() -> dict[str, str]:

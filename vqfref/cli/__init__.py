@@ -29,6 +29,7 @@ VERBS = {
     "uqff": ("uqff",),
     "attest": ("attest",),
     "kat": ("kat",),
+    "bench": ("bench",),
     "help": ("pyz", "env", "help"),
 }
 ALL_VERBS = [verb for verbs in VERBS.values() for verb in verbs]
