@@ -83,7 +83,6 @@ for argv, word in (
     expect("vqfref " + argv[0], (status, len(output) > 0, word.lower() in output.lower()), (0, True, True))
 
 
-
 def beyond_4_gib(path):
     """The sample with 2^26 more tokens, as a sparse file: (offsets by name, values of the last token)."""
     data = bytearray(read(PLAIN))

@@ -29,6 +29,7 @@ from tests.samples import (
     vision_rows,
     without,
 )  # fmt: skip
+from tests.tools import thorough
 from vqfref.errors import FormatError, LimitError, UnsupportedError, VqfrefError
 from vqfref.findings import MAX_OF_A_CODE, SEVERITIES, Findings
 from vqfref.source import Source
@@ -291,6 +292,7 @@ class Clean(unittest.TestCase):
             self.assertEqual(set(codes(data)), {"vqf.plan.name"})
             self.assertEqual(len(VqfFile(Source(data)).keys()), count)
 
+    @thorough
     def test_65535_tensors_are_not_refused(self) -> None:
         rows = [*faults.ROWS, *(Row("u%d" % i, F32, 0, 0, 0) for i in range(65535 - 14))]
         data = build(arch(), rows, 0x23, seal=False)

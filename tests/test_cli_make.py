@@ -33,7 +33,7 @@ from tests.test_seal import (
     hmac_tag,
     signed_as,
 )  # fmt: skip
-from tests.tools import Ran
+from tests.tools import Ran, thorough
 from tests.tools import run_main as run
 from vqfref.sink import AtomicFile
 from vqfref.vqf.reseal import reseal
@@ -589,6 +589,7 @@ class Interrupted(Files):
         self.assertEqual((self.names(), self.read(old)), (["in.vqf", "old.vqf"], b"old"))
 
     @unittest.skipUnless(os.name == "posix", "kill")
+    @thorough
     def test_kill_9_leaves_the_old_file_or_the_new_one(self) -> None:
         model = arch(vocab_size=1500)
         plain = build(model, text_rows(model), 0x23)  # some 130 KB, a third of a second for the plain SM4

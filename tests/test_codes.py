@@ -14,6 +14,7 @@ from unittest import mock
 import vqfref
 from tests import faults
 from tests.samples import at, flip, model, patch, real
+from tests.tools import thorough
 from vqfref.codes import CODES
 from vqfref.errors import WORDS, VqfrefError
 from vqfref.sink import InPlace
@@ -200,6 +201,7 @@ PROVOKED: list[Callable[[], list[str]]] = [
 
 
 class Occurrence(unittest.TestCase):
+    @thorough
     def test_each_code_of_vqf_and_of_files_occurs_and_is_explained(self) -> None:
         seen: set[str] = set()
         for fault in faults.GATES + faults.FINDINGS:

@@ -31,7 +31,7 @@ from tests.test_convert import (
     tower,
 )
 from tests.test_decode_vqf import decoded
-from tests.tools import put, run_main
+from tests.tools import put, run_main, thorough
 from vqfref.errors import IntegrityError
 from vqfref.safetensors.reader import open_folder
 from vqfref.source import Source
@@ -97,6 +97,7 @@ def changed(data: bytes, name: str, offset: int, new: bytes | None = None) -> by
 
 
 class Verdicts(Files):
+    @thorough
     def test_every_mode_of_every_model_is_identical_to_its_source(self) -> None:
         for name, modes in (
             ("dense", ("dual", "q4i", "g256", "q4+8x8l")), ("moe", ("dual",)), ("vision", ("q8",)),
@@ -233,6 +234,7 @@ class Differences(Files):
             self.assertEqual(self.verdicts(found), {name: NOT_EXPLAINED})
             self.assertEqual(self.place(found[name]), want)
 
+    @thorough
     def test_the_place_is_where_values_decode_differently(self) -> None:
         for name, wmode, tensors in (
             ("dense", "q4+8x8l", ("q4_q", "x8_q", "x8_down", "x8_gate", "q4_lm")), ("dense", "g256", ("q8_up", "q8_o")),
@@ -371,6 +373,7 @@ class Figures(Files):
         cosine = math.fsum(s * v for s, v in zip(source, stored)) / norms
         return n, rmse, max(abs(e) for e in errors), cosine
 
+    @thorough
     def test_figures_are_those_of_their_definitions(self) -> None:
         encoders = {
             "q8": lambda flat: decoded(q8_0(flat), samples.Q8_0),

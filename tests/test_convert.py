@@ -27,7 +27,7 @@ from tests.samples import HEADER, Q4_0, Q8_0, at, patch, place_of, real
 from tests.test_reseal import PRIVATE, sm2_verifies
 from tests.test_seal import PASSPHRASE, PUBLIC, USER_ID, hmac_tag
 from tests.test_tiles import tiled
-from tests.tools import VARIABLES, put, run_main
+from tests.tools import VARIABLES, put, run_main, thorough
 from vqfref.errors import FormatError, SignatureError, UnsupportedError, UsageError, VqfrefError
 from vqfref.vqf import convert as convert_module
 from vqfref.vqf import geometry
@@ -307,6 +307,7 @@ ARCHS = {
 class SecondConverter(unittest.TestCase):
     """What the other tests lean on must itself give the engine's files."""
 
+    @thorough
     def test_it_gives_the_known_files(self) -> None:
         for name, wmode, families, flags, layouts, form in (
             ("dense", "q4+8x8l", "4x", 39, TILES, 448),
@@ -428,6 +429,7 @@ class KnownFiles(Files):
         data = self.convert("odd-rows", "g256")
         self.same(data, converted(model("odd-rows"), ARCHS["odd-rows"], "8", 0x32, {}))
 
+    @thorough
     def test_vision_matrices_are_plain_q8_0_in_g256_and_with_4_row_tiles(self) -> None:
         for wmode, flags, layouts in (("g256", 0x73, TILES), ("q8 4x4", 0x62, {"q8_": "q8_4x4"})):
             self.same(self.convert("vision", wmode), converted(model("vision"), ARCHS["vision"], "8", flags, layouts))
@@ -642,6 +644,7 @@ class Streaming(Files):
             convert_module.Encoder, "encode", noted
         )
 
+    @thorough
     def test_the_smallest_groups_give_the_known_files(self) -> None:
         for name, wmode in (
             ("dense", "dual"), ("dense", "g256"), ("dense", "q4+8x8l"), ("dense", "q8 4x4"), ("moe", "dual"),
@@ -654,6 +657,7 @@ class Streaming(Files):
             self.assertEqual(sha256(data), known(name, wmode), (name, wmode))
             self.assertGreater(len(self.sizes), 5 * len(self.plan.tensors), "these are no small groups")
 
+    @thorough
     def test_no_group_is_larger_than_the_limit(self) -> None:
         for name, wmode in (("dense", "dual"), ("moe", "q4"), ("vision", "q4")):
             for bound in (2048, 5000):
@@ -663,6 +667,7 @@ class Streaming(Files):
                 self.assertEqual(sha256(data), known(name, wmode), (name, bound))
                 self.assertLessEqual(max(self.sizes), bound, (name, bound))
 
+    @thorough
     def test_a_layer_of_long_rows_comes_in_groups_of_whole_tiles_and_blocks(self) -> None:
         # o has rows of 60 values: 64 of them are the fewest that end with a block, a group of 256 and a tile.
         m = dense(hidden_size=192, num_attention_heads=3, num_key_value_heads=1, head_dim=20, num_hidden_layers=1,
@@ -680,6 +685,7 @@ class Streaming(Files):
             self.same(data, converted(m, a, families, flags, layouts), wmode)
             self.assertEqual(self.sizes.count(64 * 60), 3 * len(families), "o comes in three groups")
 
+    @thorough
     def test_groups_may_end_inside_of_an_expert(self) -> None:
         # 24 rows an expert: groups of 8, 16 and 32 rows begin and end anywhere among three experts.
         def change(root: dict[str, Any]) -> None:
@@ -692,6 +698,7 @@ class Streaming(Files):
             with mock.patch.object(convert_module, "MAX_GROUP", rows * 64):
                 self.same(self.convert(m, "dual"), want, rows)
 
+    @thorough
     def test_an_lm_is_encoded_and_tiled_chunk_by_chunk(self) -> None:
         # 60 rows of 32: chunks of 24 rows, and 12 left, which fit tiles of 4 rows but not of 8, nor groups of 256 values.
         m = dense(hidden_size=32, num_attention_heads=1, num_key_value_heads=1, num_hidden_layers=1,

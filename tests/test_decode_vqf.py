@@ -23,6 +23,7 @@ from tests import samples
 from tests.samples import F16, F32, HEADER, Q4_0, Q4_8X8L, Q8_0, arch, patch, place_of, real
 from tests.test_matmul import exact
 from tests.test_tiles import tiled
+from tests.tools import thorough
 from vqfref import kernels
 from vqfref.crypto.sm3 import SM3
 from vqfref.crypto.sm4 import sm4_ctr
@@ -299,6 +300,7 @@ class Case(unittest.TestCase):
 
 
 class Decoding(Case):
+    @thorough
     def test_every_tensor_of_every_model_whole_and_by_layer_and_expert(self) -> None:
         for name in MODELS:
             f = made(name).open()

@@ -6,6 +6,7 @@ import random
 import unittest
 from unittest import mock
 
+from tests.tools import thorough
 from vqfref.crypto import sm2 as plain_sm2
 from vqfref.crypto.fnv import OFFSET_BASIS, PRIME
 from vqfref.crypto.fnv import fnv1a64 as plain_fnv1a64
@@ -294,6 +295,7 @@ class Sm2(unittest.TestCase):
             self.same(sm2.check_digest, plain_sm2.check_digest, self.P, *case)
             self.same(known, plain_sm2.check_digest, self.P, *case)
 
+    @thorough
     def test_keys_that_meet_the_tables_of_g(self) -> None:
         G, p, n = plain_sm2.G, plain_sm2.p, plain_sm2.n
         for d in (1, 2, 3, n - 2):

@@ -20,6 +20,7 @@ from tests.samples import (
     missing,
     real,
 )
+from tests.tools import thorough
 from vqfref.errors import VqfrefError
 from vqfref.source import Source
 from vqfref.vqf.audit import audit
@@ -107,6 +108,7 @@ class Headers(unittest.TestCase):
     def test_every_flip_in_a_448_byte_header_is_reported_but_in_free_words(self) -> None:
         self.assert_noticed("h448-plain", FREE)
 
+    @thorough
     def test_flips_in_a_432_byte_header_are_reported_but_in_free_words(self) -> None:
         self.assert_noticed("h432-plain", FREE, step=5)
 
@@ -130,6 +132,7 @@ class Headers(unittest.TestCase):
         for bit in bits(432, 16):
             self.assertEqual([(r[0], r[2]) for r in report(flip(data, bit))], [("vqf.padding.layout", bit >> 3)])
 
+    @thorough
     def test_reader_refuses_exactly_where_the_audit_finds_a_gate(self) -> None:
         gates = {
             "vqf.header.magic", "vqf.header.version", "vqf.arch.header", "vqf.header.layout", "vqf.size.truncated",

@@ -19,6 +19,7 @@ from pathlib import Path
 from tests.kat_samples import ABC, KAT, G, case, fnv_case, manifest, sm3_case
 from tests.test_attest import OUTPUT, PUBLIC, RECORD, RECORD_2, REQUEST
 from tests.test_fuzz_vqf import Hang, limit
+from tests.tools import LONG
 from vqfref import attest
 from vqfref.errors import WORDS, VqfrefError
 from vqfref.kat import export, runner
@@ -28,7 +29,6 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any, Iterator
 
-LONG = bool(os.environ.get("VQFREF_LONG"))
 SUITES = 20000 if LONG else 600
 RECORDS = 20000 if LONG else 400
 SECONDS = 2.0

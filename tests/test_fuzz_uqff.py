@@ -16,6 +16,7 @@ import tracemalloc
 import unittest
 
 import vqfref
+from tests.tools import LONG, thorough
 from tests.uqff_samples import (
     BITS,
     MAJOR,
@@ -56,7 +57,6 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any, Callable
 
-LONG = bool(os.environ.get("VQFREF_LONG"))  # CI sets it once, on one Python
 FOLDERS = 2000 if LONG else 300
 REPORTS = 1000 if LONG else 200
 SECONDS = 2.0
@@ -395,6 +395,7 @@ class Hostile(FolderTest):
         for group in ((1 << 32) - 1, 1 << 31, 3):
             self.bounded(*self.of(named("a", {**hqq(4, 2, 64), ".group_size": u32(group)})))
 
+    @thorough
     def test_many_layers_without_weights(self) -> None:
         self.bounded(*self.of({"l%d.weight.format" % i: u8(0) for i in range(1000)}))
 
@@ -404,6 +405,7 @@ class Hostile(FolderTest):
     def test_a_name_of_sixty_thousand_dots(self) -> None:
         self.bounded(*self.of({"." * 60_000: u8(0), "a" + ".weight" * 8000: u8(0)}))
 
+    @thorough
     def test_a_report_of_many_outputs(self) -> None:
         output = REPORT_BASE["outputs"][0]  # type: ignore[index]
         root = {**REPORT_BASE, "outputs": [{**output, "quant": "q%d" % i} for i in range(500)]}

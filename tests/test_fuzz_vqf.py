@@ -7,7 +7,6 @@ their own.
 
 from __future__ import annotations
 
-import os
 import random
 import signal
 import struct
@@ -38,6 +37,7 @@ from tests.samples import (
     row,
     text_rows,
 )
+from tests.tools import LONG
 from vqfref.errors import FormatError, VqfrefError
 from vqfref.source import Source
 from vqfref.vqf import explain
@@ -48,7 +48,6 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any, Callable, Iterator
 
-LONG = bool(os.environ.get("VQFREF_LONG"))  # CI sets it once, on one Python
 FILES = 20000 if LONG else 2000
 SECONDS = 2.0
 PASSPHRASE = b"correct horse battery staple"

@@ -11,6 +11,7 @@ import struct
 import unittest
 from pathlib import Path
 
+from tests.tools import thorough
 from vqfref.errors import FormatError, UsageError
 from vqfref.vqf import geometry, structs
 from vqfref.vqf.geometry import LINEAR, Q4_4X4, Q8_4X4, Q8_8X8, Geometry, plan, tensors
@@ -659,6 +660,7 @@ class Ranges(unittest.TestCase):
         self.compare(Geometry("t", Q4_0, 12, 64, (6, 64), 2, tile=Q4_4X4), "linear")
         self.compare(Geometry("t", Q4_0, 16, 20, (8, 20), 2, tile=Q4_4X4), "linear")
 
+    @thorough
     def test_chunks_of_an_lm_follow_one_another_each_in_its_own_layout(self) -> None:
         for qtype, tile, layout, rows in (
             (Q8_0, Q8_8X8, "q8 8x8", 38), (Q8_0, Q8_4X4, "q8 4x4", 36), (Q4_0, Q4_4X4, "q4 4x4", 22),

@@ -17,6 +17,7 @@ from functools import lru_cache
 from pathlib import Path
 
 from tests.kat_samples import ABC, KAT, vqfref
+from tests.tools import thorough
 from vqfref.kat.adapter import Adapter
 from vqfref.kat.cases import Suite
 from vqfref.kat.runner import by_adapter, run
@@ -91,6 +92,7 @@ class C(unittest.TestCase):
         for op in C_OPERATIONS:
             self.assertGreater(outcomes(program, op)["PASS"], 10, op)
 
+    @thorough
     def test_it_is_clean_under_the_sanitizers(self) -> None:
         (self.folder / "probe.c").write_text("int main(void) { return 0; }\n")
         probe = [*SANITIZE, "-o", str(self.folder / "probe"), str(self.folder / "probe.c")]
@@ -161,6 +163,7 @@ class OpenSSL(unittest.TestCase):
         self.assertEqual((done.code, done.err), (0, ""), done.out)
         return str(done.last)
 
+    @thorough
     def test_a_sample_of_it(self) -> None:
         xfail = ("--xfail", str(EXAMPLES / "openssl.xfail"))
         self.assertIn(

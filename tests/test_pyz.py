@@ -19,7 +19,7 @@ class Pyz(unittest.TestCase):
         cls.folder = tempfile.TemporaryDirectory(prefix="vqfref-")
         cls.addClassCleanup(cls.folder.cleanup)
         cls.path = os.path.join(cls.folder.name, "vqfref.pyz")
-        cls.size = write_pyz(cls.path, str(ROOT / "kat"))
+        cls.size = write_pyz(cls.path, lambda: str(ROOT / "kat"))
         cls.temporary = os.path.join(cls.folder.name, "temporary")
         os.mkdir(cls.temporary)
 
@@ -44,7 +44,7 @@ class Pyz(unittest.TestCase):
 
     def test_it_is_the_same_every_time(self) -> None:
         again = self.path + ".again"
-        write_pyz(again, str(ROOT / "kat"))
+        write_pyz(again, lambda: str(ROOT / "kat"))
         self.assertEqual(Path(again).read_bytes(), Path(self.path).read_bytes())
 
     def test_it_checks_a_file(self) -> None:

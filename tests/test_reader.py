@@ -20,6 +20,7 @@ import vqfref
 from tests import samples
 from tests.samples import F16, F32, HEADER, Q4_0, Q8_0, WORD, at, patch, real, reseal
 from tests.test_geometry import TILES, tiled
+from tests.tools import thorough
 from vqfref.errors import FormatError, IntegrityError, LimitError, TensorNotFound, UnsupportedError, UsageError
 from vqfref.source import Source
 from vqfref.source import mmap as HAS_MMAP
@@ -767,6 +768,7 @@ class Values(Cases):
         for rows in (slice(0, 8, 2), slice(None, None, -1)):
             self.fails("usage.rows.range", UsageError, lambda rows=rows: list(f.iter_rows("token_embed", rows=rows)))
 
+    @thorough
     def test_many_rows_are_read_in_pieces_and_none_is_lost(self) -> None:
         a = samples.arch(vocab_size=33000)  # token_embed has more than 2^20 values
         data = samples.build(a, samples.text_rows(a)[:1], 0x23, seal=False)
@@ -871,6 +873,7 @@ class Blocks(Cases):
         # As text, since NaN is not equal to itself; a product of a half and an int8 is exact in single precision.
         self.assertEqual(str(got.tolist()), str([value for row in want for value in row]), what)
 
+    @thorough
     def test_matrices_in_tiles_and_in_rows(self) -> None:
         dual = samples.model("dual")  # dim 64, 3 layers, q_out 32, k_out 16, ff 96, V 40
         q8 = samples.MODELS["q8"]

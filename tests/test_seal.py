@@ -19,6 +19,7 @@ from unittest import mock
 
 import vqfref
 from tests.samples import ARCH_WORDS, FILES, HEADER, SIG, WORD, at, flip, model, patch, place_of, real, reseal
+from tests.tools import thorough
 from vqfref import kernels
 from vqfref.errors import FormatError, IntegrityError, SignatureError, UnsupportedError, UsageError
 from vqfref.source import Source
@@ -185,6 +186,7 @@ class RealFiles(unittest.TestCase):
             result = verify(data, public_key=PUBLIC)
             self.assertEqual((result.ok, result.authenticated), (True, False))
 
+    @thorough
     def test_pieces_of_any_size_give_the_same(self) -> None:
         for data, passphrase, public in self.facts():
             for size in (16, 48, 4096):

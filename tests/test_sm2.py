@@ -6,6 +6,7 @@ import unittest
 from unittest import mock
 
 from tests.test_crypto import Vectors, vectors
+from tests.tools import thorough
 from vqfref.crypto import sm2
 from vqfref.errors import SignatureError, UsageError, VqfrefError
 
@@ -120,6 +121,7 @@ class Refusals(Vectors):
 
 
 class Verdicts(Refusals):
+    @thorough
     def test_the_vectors_hold(self) -> None:
         for op, function in OPS.items():
             self.hold(op, function)

@@ -14,6 +14,7 @@ import unittest
 from contextlib import contextmanager
 from pathlib import Path
 
+from tests.tools import thorough
 from vqfref import strictjson
 from vqfref.errors import WORDS, FormatError, LimitError, VqfrefError
 from vqfref.strictjson import MAX_DEPTH, MAX_DIGITS, MAX_NAME, dumps, loads
@@ -349,6 +350,7 @@ class TestReading(BothWays):
         finally:
             sys.set_int_max_str_digits(saved)
 
+    @thorough
     def test_long_texts_take_linear_time(self) -> None:
         n = 50000  # in quadratic time, minutes
         for text in (

@@ -11,7 +11,7 @@ from unittest import mock
 
 import vqfref
 from tests.test_uqff_writer import EMBED, NORM, SOURCES, Q, WriterTest, tensor, tiny
-from tests.tools import get, put, run_main
+from tests.tools import get, put, run_main, thorough
 from tests.uqff_samples import FILES, Folder, f32, hqq, named, parse, u32
 from vqfref.comparison import IDENTICAL, NO_SOURCE, NOT_EXPLAINED
 from vqfref.safetensors.reader import open_folder
@@ -45,6 +45,7 @@ class CompareTest(WriterTest):
 
 
 class Verdicts(CompareTest):
+    @thorough
     def test_the_engines_folders_are_identical(self) -> None:
         for name, source in (("afq3", "dense64"), ("f8q8", "dense64"), ("fp8", "dense64"), ("mxfp4", "dense64"),
                              ("q8_1", "dense64"), ("moe-q4_0", "moe64"), ("moe-afq4", "moe64"),

@@ -19,7 +19,7 @@ from unittest import mock
 
 import vqfref
 from tests.models import ENCODE, Model, Tensor, safetensors
-from tests.tools import get, put, run_main
+from tests.tools import get, put, run_main, thorough
 from tests.uqff_samples import PRODUCER, REPORT, RESIDUAL, VERSION_NAMES, FolderTest, noise, parse, raised, real_files
 from vqfref import sink
 from vqfref.quant.floats import bf16_decode, bf16_encode
@@ -139,6 +139,7 @@ class Engine(WriterTest):
                 self.assertEqual(new, data, name)
         self.assertEqual(set(os.listdir(folder)), set(real_files(real)) - {"generation_config.json"})
 
+    @thorough
     def test_whole_folders_of_the_plain_model(self) -> None:
         for name in ("afq3", "f8q8", "fp8", "hqq4", "mxfp4", "q8_1"):
             with self.subTest(name):

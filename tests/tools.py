@@ -4,11 +4,16 @@ from __future__ import annotations
 
 import io
 import os
+import unittest
 from collections import namedtuple
 from contextlib import redirect_stderr, redirect_stdout
 from unittest import mock
 
 from vqfref.cli import main
+
+# CI sets VQFREF_LONG once, on one Python: what takes long there, and whose kinds other tests have too.
+LONG = bool(os.environ.get("VQFREF_LONG"))
+thorough = unittest.skipUnless(LONG, "thorough: with VQFREF_LONG=1")
 
 Ran = namedtuple("Ran", "status out err")
 VARIABLES = ("VLLM_VQF_KEY", "VLLM_VQF_SIGN_PRIV", "VLLM_VQF_SIGN_PUB")  # where the command line looks for secrets

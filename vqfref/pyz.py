@@ -14,7 +14,7 @@ from vqfref.sink import AtomicFile
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any, Iterator
+    from typing import Any, Callable, Iterator
 
 DATE = (1980, 1, 1, 0, 0, 0)  # the earliest that a zip archive can say
 SUITE = "vqfref/kat/suite/"
@@ -30,9 +30,9 @@ sys.exit(main())
 """
 
 
-def write_pyz(path: str | os.PathLike[str], suite: str) -> int:
-    """Write the archive with the suite of a folder inside, and return its size in bytes. Raises UsageError where this
-    runs from such an archive itself, UnsupportedError without the zipfile module, OSError."""
+def write_pyz(path: str | os.PathLike[str], find: Callable[[], str]) -> int:
+    """Write the archive, the suite of the folder that `find` gives inside, and return its size in bytes. Raises
+    UsageError where this runs from such an archive itself, UnsupportedError without the zipfile module, OSError."""
     try:
         import io
         import zipfile
@@ -41,6 +41,7 @@ def write_pyz(path: str | os.PathLike[str], suite: str) -> int:
     package = os.path.dirname(os.path.abspath(__file__))
     if not os.path.isdir(package):
         raise UsageError("usage.pyz.unsupported", "this is a .pyz already: copy the file itself")
+    suite = find()
     members = {"vqfref/" + name: os.path.join(package, *name.split("/")) for name in files(package, ())}
     members = {name: place for name, place in members.items() if not name.startswith(SUITE)}
     names = sorted(files(suite, NOT_PACKED))

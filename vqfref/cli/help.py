@@ -40,7 +40,7 @@ def run_pyz(args: argparse.Namespace) -> int:
     from vqfref.kat.cases import find
     from vqfref.pyz import write_pyz
 
-    size = write_pyz(args.out, find())
+    size = write_pyz(args.out, find)
     print("%s: %d bytes" % (printable(args.out), size))
     return 0
 
