@@ -432,6 +432,13 @@ class TestTheTwoPaths(unittest.TestCase):
             outcome(text)
         self.assertEqual(self.plain_calls, doubts)
 
+    def test_integers_are_the_same_by_both(self) -> None:
+        for text in ("-0", "10", "-1", "9" * 599, "9" * 600, "1" * 640, "1" * 1000, "1" * 1001, "[1,-0,2]", "-0.0", "01"):
+            quick = outcome(text)
+            with without_json():
+                plain = outcome(text)
+            self.assertEqual(repr(quick), repr(plain), text[:20])
+
     def test_without_json_the_plain_parser_does_it_all(self) -> None:
         with without_json():
             self.assertEqual(loads("[1]"), [1])

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 MAX_DEPTH = 64  # arrays and objects inside each other
 MAX_DIGITS = 1000  # characters of a number
 MAX_NAME = 65535  # characters of a key
+MAX_QUICK_DIGITS = 600  # digits that every Python's int reads, whatever its limit
 
 _SPACE = frozenset(" \t\n\r")
 _NUMBER_START = frozenset("-0123456789")
@@ -31,6 +32,7 @@ _WORDS = (("true", True), ("false", False), ("null", None))
 _ESCAPES = {'"': '"', "\\": "\\", "/": "/", "b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t"}
 _ESCAPED = {char: "\\" + letter for letter, char in _ESCAPES.items() if char != "/"}
 _NONFINITE = {inf: "Infinity", -inf: "-Infinity"}
+_ZEROS = bytes.maketrans(b"123456789", b"000000000")
 _SQUARE = bytes.maketrans(b"{}", b"[]")
 _NEITHER = bytes(set(range(256)) - set(b'"[]{}'))  # neither quote nor bracket
 
@@ -261,9 +263,12 @@ def _parse_quick(raw: bytes, text: str) -> Any:
 
     if getattr(json.scanner, "c_make_scanner", None) is None or b"\\" in raw or not _is_shallow(raw):
         raise ValueError("not for the quick parser")
+    # int itself, without a call a number, is right where no integer is -0 and none has more digits than any Python reads
+    plain = b"-0" not in raw and b"0" * MAX_QUICK_DIGITS not in raw.translate(_ZEROS)
     decoder = json.JSONDecoder(
-        object_pairs_hook=_quick_object, parse_int=_number_value, parse_float=_number_value, parse_constant=_refuse
-    )
+        object_pairs_hook=_quick_object, parse_int=int if plain else _number_value, parse_float=_number_value,
+        parse_constant=_refuse,
+    )  # fmt: skip
     return decoder.decode(text)
 
 
