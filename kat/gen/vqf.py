@@ -195,7 +195,7 @@ def make_vqf_header(_: dict[str, Case]) -> Iterator[Case]:
         yield one("%d-enc" % form, text + ", encrypted", flags + " tag-length" if flags else "tag-length", head, 608)
         head = header_bytes(TINY, EMB_F16 | SIGNED, form=form)
         yield one("%d-signed" % form, text + ", signed", flags, head, 584)
-    yield one("moe", "a MoE file", "", header_bytes(MODELS["moe"].arch, 0x220, version=3), 584)
+    yield one("moe", "a MoE file", "version", header_bytes(MODELS["moe"].arch, 0x220, version=3), 584)
     qwen = {**TINY, **QWEN_30B}
     head = header_bytes(qwen, 0x223, 15, 4096, 17665601536, version=3)
     yield one("30b", "a MoE model of 30 billion weights", "64-bits", head, 17665601544)
@@ -293,7 +293,7 @@ def make_vqf_header(_: dict[str, Case]) -> Iterator[Case]:
             yield formed(
                 "start-at-directory-%d" % n,
                 "data begin where the directory of %d ends" % n,
-                "start-directory",
+                "start-directory start-align",
                 start + 72,
                 n=n,
                 start=start,
@@ -331,7 +331,7 @@ def make_vqf_header(_: dict[str, Case]) -> Iterator[Case]:
                          start=start)  # fmt: skip
         for name, start, stop in (
             ("4-gib", 512, U32 + 64), ("5-gb", 4096, 5_000_000_000), ("far-start", U32 + 4096, U32 + 8192),
-            ("2-53", 4096, (1 << 53) + 64), ("2-63", 4096, (1 << 63) - 64),
+            ("2-53", 4096, (1 << 53) + 64), ("2-63", 4096, (1 << 63) - 64), ("over-2-63", 4096, (1 << 63) + 64),
         ):  # fmt: skip
             yield formed("size-" + name, "a file of %d bytes" % (stop + 8), "64-bits", stop + 8, start=start, stop=stop,
                          level="required" if stop < 1 << 40 else "recommended")  # fmt: skip
@@ -680,7 +680,7 @@ def make_vqf_geometry(_: dict[str, Case]) -> Iterator[Case]:
     yield one("moe-top-k-all", "top_k is n_experts", "moe experts", {**moe, "top_k": 4})
     yield one("moe-words-dense", "n_experts 0: dense, whatever the other words say", "moe",
               {**base, "moe_ffn": 8, "top_k": 2}, version=2, flags=0x23, level="recommended")  # fmt: skip
-    yield one("no-q-norm", "has_q_norm 0: two tensors less", "wmode", {**DENSE, "has_q_norm": 0}, n_tensors=12)
+    yield one("no-q-norm", "has_q_norm 0: two tensors less", "wmode page", {**DENSE, "has_q_norm": 0}, n_tensors=12)
     # the vision tower
     tower = {**base, **SEEING}
     for name, words, flags in (
@@ -726,6 +726,10 @@ def make_vqf_geometry(_: dict[str, Case]) -> Iterator[Case]:
         yield one(
             "size-" + name, "a file of more than 2^%s bytes" % name[2:], "64-bits", words, wmode, level="recommended"
         )
+    odd = {**base, "dim": U32 - 32, "vocab_size": (1 << 28) + 1}
+    made = plan(odd, "q4")
+    prove(isinstance(made, dict) and int(float(made["size"])) != made["size"], "no double holds its size")
+    yield one("size-odd", "sizes that doubles don't hold", "64-bits", odd, level="recommended")
     step = {**wide, "n_heads": 1 << 10, "vocab_size": 1}
     most, too_many = 1, 1 << 20  # times 4096 rows of vocabulary
     while too_many - most > 1:
@@ -785,6 +789,17 @@ def make_vqf_geometry(_: dict[str, Case]) -> Iterator[Case]:
             error="range",
             level="recommended",
         )
+    for word in ("max_seq_len", "bos_id", "vis_heads", "shared_experts"):
+        yield one(
+            "%s-2-32" % word.replace("_", "-"),
+            "%s is 2^32: no size depends on it, but a word does not hold it" % word,
+            "range",
+            {**base, word: U32},
+            error="range",
+            level="recommended",
+        )
+        yield one("%s-max" % word.replace("_", "-"), "the good twin: %s is 2^32 - 1" % word, "range",
+                  {**base, word: U32 - 1}, level="recommended")  # fmt: skip
     yield one("dim-negative", "dim is -32", "range", {**base, "dim": -32}, error="range", level="recommended")
     yield one("vis-depth-2-32", "vis_depth is 2^32 + 1", "range", {**tower, "vis_depth": U32 + 1}, error="range",
               level="recommended")  # fmt: skip

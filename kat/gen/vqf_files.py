@@ -118,6 +118,7 @@ def make_vqf_file(_: dict[str, Case]) -> Iterator[Case]:
 def good_files() -> Iterator[Case]:
     """What must not be refused, each with a twin whose tag is wrong where the model is another."""
     flags = {
+        "q4": "core",
         "vision": "flag-vision arch-vision",
         "no-deepstack": "deepstack",
         "moe": "core-moe flag-moe",
@@ -437,6 +438,9 @@ def broken_directories() -> Iterator[Case]:
         ("f16-norm", "ffn_norm", {"qtype": F16, "bytes": 8}),
         ("empty-norm", "ffn_norm", {"rows": 0, "bytes": 0}),
         ("embed-q8", "token_embed", {"qtype": Q8, "bytes": 34}),
+        ("cols-7", "q4_q", {"cols": 7}),  # 28 elements, which take a block as 32 do
+        ("rows-3", "q4_down", {"rows": 3}),
+        ("norm-of-two", "final_norm", {"cols": 2, "bytes": 32}),
     ):  # fmt: skip
         m = with_row("q4", tensor, **parts)
         yield judged("plan-" + name, "%s is not what the arch calls for" % tensor, "plan-shape", build(m), "shape")
@@ -664,6 +668,9 @@ def contradictions() -> Iterator[Case]:
         ("top-k-max", "moe", {"top_k": U32 - 1}, "arch-top-k", "top_k is 2^32 - 1"),
     ):  # fmt: skip
         yield judged("arch-" + name, text, flags, build(with_words(model, **words)), "shape")
+    a = arch(n_kv_heads=0)
+    file = build(Model(a, text_rows(a, "4"), EMB_F16))
+    yield judged("arch-kv-heads-none", "n_kv_heads is 0, and k and v are empty", "arch-kv", file, "shape")
     yield judged(
         "arch-top-k-2", "the good twin: top_k is 2 of 2 experts", "arch-top-k", build(with_words("moe", top_k=2))
     )
