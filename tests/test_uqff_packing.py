@@ -240,6 +240,9 @@ class Real(unittest.TestCase):
                         factor -= 1
                     wanted.append(factor)
                 self.assertEqual(global_factor(f.layers.values(), "F32"), min(wanted), name)
+                self.assertEqual(f.pack_factor(dtype="F32"), min(wanted), name)
+                for key, layer in f.layers.items():
+                    self.assertEqual(f.pack_factor(key, dtype="F32"), layer_factor(layer, "F32"), key)
 
     def test_a_dense_fallback_stops_a_model_of_two_bytes(self) -> None:
         with UqffFile(str(FILES / "odd100-afq4")) as f:

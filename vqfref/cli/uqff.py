@@ -46,6 +46,9 @@ Example: vqfref uqff slice gemma-UQFF/q4k model.layers.0.mlp.up_proj --dim 0 --r
 
     action = add("inspect", run_inspect, "Print the tree of tensors. Labels stand behind each layer.")
     action.add_argument("--quant", metavar="Q", help="one set: file name, type, or shorthand (default: all)")
+    action.add_argument(
+        "--dtype", choices=("bf16", "f16", "f32"), help="print the pack factors for a model of this dtype too"
+    )
 
     action = actions.add_parser(
         "write",
@@ -193,6 +196,7 @@ def run_write(args: argparse.Namespace) -> int:
 
 def run_inspect(args: argparse.Namespace) -> int:
     from vqfref.uqff.inspect import tree
+    from vqfref.uqff.reader import UqffFile
     from vqfref.uqff.report import as_json
     from vqfref.uqff.scan import scan_report
 
@@ -205,7 +209,15 @@ def run_inspect(args: argparse.Namespace) -> int:
             *("%s:%d layers/%d fallback(s)" % (o.quant, o.layers, o.fallback_count) for o in scanned.outputs),
         ]
         lines += tree(scans)
-    return finish(args, "uqff", True, [], {"report": as_json(scanned)}, lines)
+    extra = {"report": as_json(scanned)}
+    if args.dtype:
+        extra["pack_factors"] = {}
+        for group in groups:
+            with UqffFile(args.file, group.files) as f:
+                factor = f.pack_factor(dtype=args.dtype.upper())
+            extra["pack_factors"][group.name] = factor
+            lines.append("pack factor of %s for %s: %d" % (group.name, args.dtype, factor))
+    return finish(args, "uqff", True, [], extra, lines)
 
 
 def run_slice(args: argparse.Namespace) -> int:

@@ -14,6 +14,7 @@ from vqfref.safetensors.reader import SafetensorsFile
 from vqfref.uqff import families, naming
 from vqfref.uqff.families import Layer, Tensor
 from vqfref.uqff.naming import RESIDUAL_NAME
+from vqfref.uqff.packing import global_factor, layer_factor
 from vqfref.uqff.shards import collect_layers, open_shard, read_version, shard_names
 from vqfref.uqff.slicing import Range, offset_range, shard_range, slice_layer
 from vqfref.weightfile import TensorInfo, Verification, WeightFile
@@ -220,6 +221,17 @@ class UqffFile(WeightFile):
         if layer.tag == naming.HQQ and not whole:
             raise UsageError("uqff.s1.unsupported", "sharded loading is unsupported for HQQ", field=key)
         return slice_layer(layer, part)
+
+    def pack_factor(self, key: str | None = None, *, dtype: str = "BF16") -> int | None:
+        """How many dense elements of the model's dtype (BF16, F16 or F32) one stored element stands for: of a layer, None
+        for one without a format; without a key the engine's conservative factor of the whole artifact. Spec: UQFF 13.
+
+        Raises UsageError for another dtype; FormatError uqff.x1.limit for a layer that takes more room than dense, and what
+        is wrong with a faulty one.
+        """
+        if key is None:
+            return global_factor(self.layers.values(), dtype)
+        return layer_factor(self.layer(key), dtype)
 
     def verify(self, *, require: Iterable[str] = (), **_: Any) -> Verification:
         return Verification.of_structure(self.check(), require)
