@@ -20,7 +20,7 @@ from pathlib import Path
 from unittest import mock
 
 from tests import samples
-from tests.samples import patch, place_of, real
+from tests.samples import WORD, patch, place_of, real
 from tests.test_decode_vqf import PASSPHRASE, made, matrix
 from tests.test_floats import stored
 from tests.test_safetensors import FILES as ST
@@ -447,7 +447,9 @@ class Diff(Case):
         self.assertEqual((got["ok"], got["file"], got["other"]), (not found, argv[0], argv[1]))
         lines = text.out.decode().splitlines()
         self.assertEqual(lines[-1], "%d of %d tensors differ" % (len(found), len(got["tensors"])))
-        self.assertEqual([line.split("  ")[0] for line in lines[1:-1]], list(found))
+        names = [line.split("  ")[0] for line in lines[:-1]]
+        facts = ["FACT", *(f["name"] for f in got["facts"])] if got["facts"] else []
+        self.assertEqual(names, (["TENSOR", *found] if found else []) + facts)
         self.figures = found
         return {name: t["result"] for name, t in found.items()}
 
@@ -523,6 +525,15 @@ class Diff(Case):
         c = self.st("c", "F32", [3], struct.pack("<3f", 1.0, 0.0, math.inf))
         self.assertEqual(self.differing(a, c), {"a": "values"})
         self.assertEqual((self.figures["a"]["differing"], self.figures["a"]["first"]), (1, 0))
+
+    def test_facts_of_the_header_are_listed_and_do_not_count(self) -> None:
+        plain = real("h448-plain")
+        a, b = self.put("a.vqf", plain), self.put("b.vqf", patch(plain, WORD["max_seq_len"], "I", 4096))
+        r = run("diff", a, b)
+        self.assertEqual((r.status, r.out.split(b"\n")[:3]), (0, [
+            b"FACT              A     B", b"arch.max_seq_len  8192  4096", b"0 of 14 tensors differ"]))  # fmt: skip
+        facts = json.loads(run("diff", a, b, "--json").out)["facts"]
+        self.assertEqual(facts, [{"name": "arch.max_seq_len", "a": 8192, "b": 4096}])
 
     def test_large_tensors_are_compared_to_their_last_value(self) -> None:
         n = (1 << 18) + 3

@@ -48,7 +48,8 @@ Example: vqfref hash model.vqf --check list""")  # fmt: skip
 
     verb = add_verb("diff", run_diff, "two files of any format, tensor by tensor", """\
 Compare two files: tensors that one of them lacks, other shapes, and for other values the first difference, how many differ,
-the largest error and the root mean square. Equal values in other encodings count as equal.
+the largest error and the root mean square. Equal values in other encodings count as equal. Facts of header and metadata
+that differ are listed too; the exit code goes by the tensors alone.
 
 Example: vqfref diff old.vqf new.vqf""")  # fmt: skip
     add_file(verb)
@@ -261,8 +262,21 @@ def run_diff(args: argparse.Namespace) -> int:
         rows = [compare_tensor(a, b, name) for name in names]
         differing = [r for r in rows if r["result"] != "same"]
         lines = table([("TENSOR", "RESULT")] + [(r["name"], r["text"]) for r in differing]) if differing else []
+        facts = differing_facts(a.metadata(), b.metadata()) if a.format == b.format else []
+        lines += table([("FACT", "A", "B"), *((f["name"], f["a"], f["b"]) for f in facts)]) if facts else []
         lines.append("%d of %d tensors differ" % (len(differing), len(rows)))
-        return finish(args, a.format, not differing, [], {"other": args.other, "tensors": rows}, lines)
+        return finish(args, a.format, not differing, [], {"other": args.other, "tensors": rows, "facts": facts}, lines)
+
+
+def differing_facts(a: Any, b: Any, name: str = "") -> list[dict[str, Any]]:
+    """What header or metadata say otherwise, but for sizes and offsets: by dotted name, with both values; None where one
+    file has no such fact."""
+    if name in ("size", "file_len", "data_offset", "data_start"):
+        return []
+    if isinstance(a, dict) and isinstance(b, dict):
+        prefix = name + "." if name else ""
+        return [f for key in dict.fromkeys([*a, *b]) for f in differing_facts(a.get(key), b.get(key), prefix + key)]
+    return [] if a == b else [{"name": name, "a": a, "b": b}]
 
 
 def compare_tensor(a: WeightFile, b: WeightFile, name: str) -> dict[str, Any]:
