@@ -116,7 +116,7 @@ def one(
 
 def valid() -> Iterator[Case]:
     good = signed("twin")
-    yield one("twin", "the good twin of most of the others", "", text(good))
+    yield one("twin", "the good twin of most of the others", "attest-fields", text(good))
     yield one("schema-2", "schema 2", "attest-schema", text(signed("schema 2", schema=2)))
     yield one("ts-text", "ts as text, with the same digest", "attest-numbers", text(signed("ts text", ts="1767225600")))
     yield one("ts-iso", "ts as a date", "attest-numbers", text(signed("ts iso", ts="2026-01-01T00:00:00Z")))

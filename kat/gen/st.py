@@ -156,6 +156,10 @@ def invalid() -> Iterator[tuple[str, str, str, str, bytes]]:
         prove("st-length-wrap" not in flag or wrapped <= len(right), "modulo a word it lies inside the file")
         kind = "limit" if length > LIMIT else "bounds"
         yield name, comment, flag, kind, framed(TWO, BODY, length)
+    yield (
+        "length-one-too-many-empty", "an empty header that ends a byte behind the file", "st-length", "bounds",
+        framed("{}", b"", 3),
+    )  # fmt: skip
     yield "length-0", "a header of no bytes", "st-object", "json", framed("")
     yield (
         "length-short", "a header that ends a byte before its brace", "st-json", "json",

@@ -225,6 +225,8 @@ def made_layers() -> Iterator[tuple[str, str, str, Layer, Tensor | None, str, st
     )  # fmt: skip
     yield "fp8-all-bytes", "all bytes but NaN", "uqff-fp8", fp8(2, 127), None, SPEC, "required"
     yield "fp8-scale-0", "a scale of 0", "uqff-fp8", fp8(2, 4, scale=0.0), None, SPEC, "required"
+    layer = {**fp8(2, 4), ".dequant_x_scale": smooth("fp8 x", "F32")}
+    yield "fp8-scales-differ", "another scale for the activations", "uqff-fp8", layer, None, SPEC, "required"
     yield "fp8-scale-negative", "a negative scale", "uqff-fp8", fp8(2, 4, scale=-0.1), None, SPEC, "required"
     for name, code in (("lowest", 0), ("highest", 13)):
         layer = {**fp8(2, 4), ".dtype": u32(code)}
@@ -501,18 +503,20 @@ def faulty_hqq() -> Iterator[Fault]:
         ("scales-more", {".scales": blank("F32", 1, 3)}), ("scales-less", {".scales": blank("F32", 1, 1)}),
         ("zeros-more", {".zeros": blank("F32", 1, 3)}), ("zeros-none", {".zeros": blank("F32", 1, 0)}),
         ("shape-more", {".shape": u32s(6, 32)}), ("group-doubled", {".group_size": u32(128)}),
-        ("elements-odd", {".shape": u32s(3, 31)}), ("group-above", {".group_size": u32((1 << 32) - 64)}),
+        ("elements-odd", {".shape": u32s(3, 31)}),
+        ("elements-floor", {**{s: hqq(4, 2, 32)[s] for s in ("", ".scales", ".zeros")}, ".shape": u32s(3, 31)}),
+        ("group-above", {".group_size": u32((1 << 32) - 64)}),
     ):  # fmt: skip
         yield (
             "hqq-" + name, "of 4 bits, shape [4, 32], groups of 64: another %s" % name, "uqff-geometry", "shape", NO,
             H4, edit,
         )  # fmt: skip
     for bits, group in ((4, 1), (4, 63), (2, 2), (2, 62), (1, 4), (1, 60)):
-        layer = hqq(4, 2, group)
-        rows = -(-group // PER_WORD[bits])
-        edit = {".bits": u8(bits), "": blank("U8", rows, 2)}
+        wrong = hqq(bits, 2, group, group=group)
+        prove(wrong[""][1] == (-(-group // PER_WORD[bits]), 2), "nothing else is wrong: its rows are rounded up")
+        edit = {suffix: wrong[suffix] for suffix in ("", ".shape", ".bits", ".group_size")}
         comment = "a group of %d, which does not fill bytes of %d bits" % (group, bits)
-        yield "hqq%d-group-of-%d-rows" % (bits, group), comment, "uqff-geometry", "shape", NO, layer, edit
+        yield "hqq%d-group-of-%d-rows" % (bits, group), comment, "uqff-geometry", "shape", NO, H4, edit
     for name, rows in (("less", 6), ("more", 8)):
         comment, edit = "%d rows of 3-bit words instead of 7" % rows, {"": blank("I32", rows, 2)}
         yield "hqq3-rows-" + name, comment, "uqff-geometry", "shape", NO, hqq(3, 4, 32), edit

@@ -164,8 +164,9 @@ def good_sets(place: Folder) -> Iterator[tuple[str, str, str, str]]:
         item="/q4_0-0.uqff", **{"q8_0-0.uqff": other},
     )  # fmt: skip
     yield several(
-        "prefix", "a stem with a number of its own: my-7-0 beside my-7-1 of another set", "uqff-resolve",
-        item="/my-7-0.uqff", **{"my-7-0.uqff": sound(whole), "my-8-0.uqff": other},
+        "prefix", "a stem with a number of its own: my-7-0 and my-7-1, which has the version, beside my-8-0 of another",
+        "uqff-resolve", item="/my-7-0.uqff",
+        **{"my-7-0.uqff": sound(TINY), "my-7-1.uqff": sound(version()), "my-8-0.uqff": other},
     )  # fmt: skip
     yield several(
         "tokenizer", "a folder with a tokenizer, which the others do without", "uqff-resolve", whole,
@@ -462,12 +463,15 @@ def faulty_sets(place: Folder) -> Iterator[tuple[str, str, str, str, str, str]]:
             "output-no-" + field.replace("_", "-"), "an output without " + field, "uqff-report", "json",
             report(output(**{field: None})),
         )  # fmt: skip
+    nothing = good.replace(b'"1.2.0"', b"null")
+    yield reported("version-null", "uqff_version is null", "uqff-report", "json", nothing)
     yield reported("no-tool", "generated_by without tool", "uqff-report", "json", report(output(), generated_by={}))
     for name, edit in (
         ("schema-text", {"schema": "1"}), ("schema-negative", {"schema": -1}), ("schema-33-bits", {"schema": 1 << 32}),
         ("schema-float", {"schema": 1.0}), ("schema-true", {"schema": True}),
         ("version-number", {"uqff_version": 1.2}), ("outputs-object", {"outputs": {}}),
         ("outputs-text", {"outputs": ["q4_0"]}), ("tool-number", {"generated_by": {"tool": 1}}),
+        ("tool-null", {"generated_by": {"tool": None}}),
         ("generated-by-text", {"generated_by": "mistralrs"}), ("base-model-number", {"base_model": 7}),
     ):  # fmt: skip
         yield reported(name, "%s is %s" % next(iter(edit.items())), "uqff-report", "json", report(output(), **edit))
