@@ -522,6 +522,12 @@ def ggml_values(name: str) -> Iterator[tuple[str, str, str, Any]]:
         if name == "q8_1":
             for key, x in (("rounds", np.abs(ramp(1)) + f32(0.9)), ("negative", -np.abs(ramp(1)))):
                 yield "sum-" + key, "s is rounded, the sum and the product", "q8-1-sum", x.astype("f4")
+            d = f32(1 + 2.0**-10)
+            x = np.array([127.0] * 23 + [80.0] + [0.0] * 8, "f4") * d
+            first = half(float(d) * float(np.float16(3001)))
+            prove(first != half(float(d) * 3001), "the sum of codes, 3001, is no half")
+            prove(encode(name, x)[:4] == half(float(d)) + first, "the sum is rounded before the product")
+            yield "sum-twice-rounded", "the sum of codes, 3001, is rounded to a half before the product", "q8-1-sum", x
             yield "sum-infinite", "s is too large for a half", "q8-1-sum huge-d", np.full(32, 65504.0 * 50, "f4")
     for how, flag in slips:
         yield "not-" + how, "a block on which the slip '%s' shows" % how, flag, seen(name, how, "ggml")
@@ -568,6 +574,7 @@ def mxfp4_values() -> Iterator[tuple[str, str, str, Any]]:
         ("twelve", 12.0, "12: 128"), ("eleven", 11.0, "11: the values above 6 times the scale saturate"),
         ("half", 3.0, "3: 126"), ("least", 1e-45, "the smallest: scale byte 0"),
         ("byte-1", 6 * 2.0**-126, "6 * 2^-126: scale byte 1"), ("byte-0", 6 * 2.0**-127, "6 * 2^-127: scale byte 0"),
+        ("hair", float(np.nextafter(f32(96), f32(0))), "just below 96, whose logarithm rounds up to 4: 131"),
         ("large", 3.4028235e38, "the largest"),
     ):  # fmt: skip
         y = (ramp(1) * f32(top)).astype("f4")

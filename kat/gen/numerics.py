@@ -574,6 +574,9 @@ def make_matvec(_: dict[str, Case]) -> Iterator[Case]:
         yield one("unit", "one element of the vector", "activation nibble-order", eight, unit)
         halves = np.array([127, *[(k // 2 + 0.5) * (-1) ** k for k in range(31)]] * 2)
         yield one("halves", "halves between the vector's codes go away from zero", "activation", eight, halves)
+        slips = np.concatenate([block_cases.seen("vqf_q8_0", how, "vqf") for how in ("division", "double")])
+        text = "codes from x / d, or in double precision, would be others"
+        yield one("reciprocal", text, "activation", rows_of(kind, "matvec reciprocal " + kind, 4, 2), slips)
         yield one("tiny", "a vector below the floor of its scale", "activation scale-floor", eight, x * f32(1e-12))
         yield one("small", "a vector whose scale would be zero as a half", "activation", eight, x * f32(1e-8))
         yield one("large", "a vector whose scale would be infinite as a half", "activation", eight, x * f32(1e9))
