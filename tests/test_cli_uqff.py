@@ -147,6 +147,16 @@ class Judge(FolderTest):
             result = json.loads(run("check", path, "--json")[1])
             self.assertEqual((result["ok"], result["format"], len(result["findings"])), (False, "uqff", 1))
 
+    def test_a_finding_about_one_of_the_shards_names_it(self) -> None:
+        def cut(f: Folder) -> None:
+            f.shards[f.first][1][Q + ".weight.bits"] = u8(5)
+
+        path = self.edited("afq3", cut)
+        (shard,) = [n for n in os.listdir(path) if n.endswith(".uqff")]
+        for argv in (("check", path), ("info", path), ("uqff", "verify", path)):
+            lines = [n for n in run(*argv)[1].splitlines() if "uqff.a1.range" in n]
+            self.assertEqual([n.endswith("(in %s)" % shard) for n in lines], [True], argv)
+
     def test_check_finds_what_open_refuses(self) -> None:
         path = self.edited("afq3", lambda f: f.shards[f.first][1].update({MINOR: u32(3)}))
         code, out, _, _ = run("check", path)

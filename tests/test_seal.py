@@ -564,7 +564,8 @@ class Downgrade(unittest.TestCase):
         for form in FORMS:
             result = verify(self.stripped(form), PASSPHRASE, public_key=PUBLIC)
             self.assertEqual((result.ok, result.authenticated), (True, False))
-            self.assertEqual(codes(result), ["vqf.passphrase.policy", "vqf.pubkey.policy"])
+            self.assertEqual(codes(result), ["vqf.pubkey.policy", "vqf.passphrase.policy"])
+            self.assertEqual([f.severity for f in result.findings], ["warning", "note"])
 
     def test_a_cleared_flag_strips_a_plain_file_of_its_signature(self) -> None:
         for form in FORMS:

@@ -44,8 +44,7 @@ from tests.uqff_samples import (
     version,
     zeros,
 )
-from vqfref.cli.check import engine_verdict
-from vqfref.findings import SEVERITIES
+from vqfref.findings import SEVERITIES, engine_verdict
 from vqfref.uqff import packing
 from vqfref.uqff.audit import audit
 from vqfref.uqff.naming import resolve

@@ -354,6 +354,21 @@ class Folder(WriterTest):
         self.assertEqual(got.decode().splitlines(), want.splitlines())
         self.assertFalse(got.endswith(b"\n"))
 
+    def test_shards_of_other_writes_in_the_folder_are_spoken_of(self) -> None:
+        folder = self.new()
+        source = self.source(tiny())
+
+        def told(*types: str) -> list[tuple[str, str | None]]:
+            found = writer.write(source, folder, types)
+            return [(f.code, f.field) for f in found if f.severity == "note"]
+
+        self.assertEqual(told("q8_0", "q4_0"), [])
+        self.assertEqual(told("q8_0", "q4_0"), [])
+        self.assertEqual(told("q4_1"), [("uqff.w7.policy", "q4_0-0.uqff"), ("uqff.w7.policy", "q8_0-0.uqff")])
+        self.assertEqual(told("q8_0"), [("uqff.w7.policy", "q4_0-0.uqff"), ("uqff.w7.policy", "q4_1-0.uqff")])
+        os.remove(os.path.join(folder, "uqff_report.json"))
+        self.assertTrue({"q4_0-0.uqff", "q4_1-0.uqff", "q8_0-0.uqff"} < set(os.listdir(folder)))
+
     def test_assets_are_copied_and_those_missing_warned_about(self) -> None:
         source = self.source(tiny())
         folder = self.written(source, "q8_0")

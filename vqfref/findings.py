@@ -102,3 +102,9 @@ class Findings:
                     f.code, f.severity, message, offset=f.offset, field=f.field, path=f.path, engine=f.engine
                 )
         return sorted(found, key=lambda f: (-1 if f.offset is None else f.offset, SEVERITIES.index(f.severity)))
+
+
+def engine_verdict(findings: list[Finding]) -> str:
+    """What the format's own engine does with the file, from the verdicts of all findings."""
+    verdicts = {f.engine for f in findings}
+    return next((v for v in ("refuses", "unknown") if v in verdicts), "accepts")

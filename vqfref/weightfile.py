@@ -144,4 +144,5 @@ class WeightFile:
     def not_found(self, name: str) -> TensorNotFound:
         """The error for a name that is not there, with the names that look like it."""
         hint = did_you_mean(str(name), self.keys())
-        return TensorNotFound("usage.tensor.name", "no tensor %r%s" % (name, hint), field=str(name), path=self.path)
+        message = "no tensor %r%s; `ls` lists them" % (name, hint)
+        return TensorNotFound("usage.tensor.name", message, field=str(name), path=self.path)

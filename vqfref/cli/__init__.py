@@ -116,7 +116,7 @@ def _run(argv: list[str]) -> int:
     except UsageError as error:
         from vqfref.cli.output import say
 
-        say("vqfref: %s" % error)
+        say("vqfref: %s%s" % (os.fsdecode(error.path) + ": " if error.path else "", error))
         return USAGE
     except VqfrefError as error:
         from vqfref.cli.output import report_error
@@ -144,7 +144,7 @@ def build_parser(verb: str | None = None) -> argparse.ArgumentParser:
 
     parser = Parser(
         prog="vqfref",
-        description="The truth about the bytes of VQF weight files.",
+        description="The truth about the bytes of VQF, UQFF and safetensors weight files.",
         epilog="`vqfref FILE` alone is `vqfref info FILE`. `vqfref VERB --help` explains a verb.",
     )
     parser.add_argument("--version", action="version", version="vqfref " + __version__)

@@ -5,7 +5,8 @@ from __future__ import annotations
 import os
 
 from vqfref.cli import secrets
-from vqfref.cli.output import add_file, count, finish, progress
+from vqfref.cli.output import add_file, count, finding_lines, finish, progress
+from vqfref.findings import engine_verdict
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -54,7 +55,7 @@ def run_check(args: argparse.Namespace) -> int:
     bad = ("error", "warning") if args.strict else ("error",)
     ok = not any(f.severity in bad for f in findings)
     engine = engine_verdict(findings)
-    lines = [str(f) for f in findings]
+    lines = finding_lines(findings, args.file)
     format = vqfref.sniff(args.file)
     who = "the safetensors library" if format == "safetensors" else "the engine"
     does = {"accepts": "would load", "refuses": "refuses", "unknown": "may load"}[engine]
@@ -62,12 +63,6 @@ def run_check(args: argparse.Namespace) -> int:
     doubt = ": its versions differ" if engine == "unknown" else ""
     lines.append("%s; %s %s %s%s" % (summary(findings), who, does, what, doubt))
     return finish(args, format, ok, findings, {"engine": engine}, lines)
-
-
-def engine_verdict(findings: list[Finding]) -> str:
-    """What the format's own engine does with the file, from the verdicts of all findings."""
-    verdicts = {f.engine for f in findings}
-    return next((v for v in ("refuses", "unknown") if v in verdicts), "accepts")
 
 
 def summary(findings: list[Finding]) -> str:
@@ -93,7 +88,7 @@ def run_verify(args: argparse.Namespace) -> int:
             progress=progress("verifying"),
         )
         steps = [step._asdict() for step in result.steps]
-        lines = ["%s: %s (%s)" % step for step in result.steps] + [str(finding) for finding in result.findings]
+        lines = ["%s: %s (%s)" % step for step in result.steps] + finding_lines(result.findings, args.file)
         extra = {"authenticated": result.authenticated, "steps": steps}
         return finish(args, f.format, result.ok, result.findings, extra, lines)
 

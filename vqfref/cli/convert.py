@@ -140,7 +140,7 @@ def open_vqf(args: argparse.Namespace) -> VqfFile:
     f = secrets.open_file(args)
     if not isinstance(f, VqfFile):
         f.close()
-        raise vqfref.UsageError("usage.format.unsupported", "this verb reads VQF files")
+        raise vqfref.UsageError("usage.format.unsupported", "this verb reads VQF files", path=args.file)
     return f
 
 

@@ -60,6 +60,16 @@ def finish(
     return 0 if ok else 1
 
 
+def finding_lines(findings: list[Finding], file: str) -> list[str]:
+    """A line a finding; where it is about another file than the one named, that file stands behind it."""
+    folder = file if os.path.isdir(file) else os.path.dirname(file) or "."
+    lines = []
+    for f in findings:
+        elsewhere = f.path if f.path != file else None
+        lines.append("%s (in %s)" % (f, os.path.relpath(elsewhere, folder)) if elsewhere else str(f))
+    return lines
+
+
 def say(text: str) -> None:
     """A line on standard error, safe for a terminal; lost where standard error is closed or full."""
     try:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from vqfref.cli.check import engine_verdict, summary
-from vqfref.cli.output import add_file, count, finish, human, number, table
+from vqfref.cli.check import summary
+from vqfref.cli.output import add_file, count, finding_lines, finish, human, number, table
 from vqfref.errors import printable
+from vqfref.findings import engine_verdict
 from vqfref.weights import sniff
 
 TYPE_CHECKING = False
@@ -70,7 +71,7 @@ def run_info(args: argparse.Namespace) -> int:
         ok = not any(x.severity == "error" for x in findings)
         explain = {"vqf": vqf_info, "safetensors": safetensors_info, "uqff": uqff_info}[f.format]
         rows = explain(f, findings)  # type: ignore[operator]
-        return finish(args, f.format, ok, findings, extra, table(rows) + [str(x) for x in findings])
+        return finish(args, f.format, ok, findings, extra, table(rows) + finding_lines(findings, args.file))
 
 
 def safetensors_info(f: WeightFile, findings: list[Any]) -> Iterator[tuple[str, str]]:
@@ -187,7 +188,7 @@ def run_header(args: argparse.Namespace) -> int:
     lines += table([("OFFSET", "SIZE", "FIELD", "BYTES", "VALUE", "MEANING")] + [
         ("0x%03x" % r.offset, r.size, r.field, shortened(r.raw), r.value, r.meaning) for r in rows
     ], " r")  # fmt: skip
-    lines += [str(f) for f in findings]
+    lines += finding_lines(findings, args.file)
     extra = {"layout": form, "fields": [r._asdict() for r in rows]}
     return finish(args, sniff(args.file), ok, findings, extra, lines)
 

@@ -59,9 +59,11 @@ Example: vqfref diff old.vqf new.vqf""")  # fmt: skip
 
 def row_slice(text: str) -> slice:
     """A:B as a slice; for argparse."""
+    import argparse
+
     start, colon, stop = text.partition(":")
     if not colon:
-        raise ValueError(text)
+        raise argparse.ArgumentTypeError("%r: expected A:B, rows A to B-1" % text)
     return slice(int(start) if start else None, int(stop) if stop else None)
 
 

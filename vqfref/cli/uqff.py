@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from vqfref.cli.output import finish, human
+from vqfref.cli.output import finding_lines, finish, human
+from vqfref.findings import engine_verdict
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -13,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def add_verbs(add_verb: Callable[..., Any]) -> None:
-    verb = add_verb("uqff", None, "UQFF folders: report, verify, inspect, slice", """\
+    verb = add_verb("uqff", None, "UQFF folders: report, verify, inspect, slice, write", """\
 What `mistralrs uqff` does, on local folders, and what one rank of a tensor-parallel engine would hold.
 
 Example: vqfref uqff verify gemma-UQFF --strict
@@ -56,6 +57,8 @@ Example: vqfref uqff slice gemma-UQFF/q4k model.layers.0.mlp.up_proj --dim 0 --r
         description="""\
 Quantize a Hugging Face model folder into UQFF, byte for byte as the engine does: shards, residual, config, report. OUT that
 ends in .uqff gives the stem of the shards (one type); anything else is a folder. All of it appears together, or nothing.
+In a folder that holds an earlier write, shards of the same names go; a write of several types replaces all that the old
+report lists. A set that stays is no part of the new report: `uqff report --write` lists them all.
 
 Example: vqfref uqff write Qwen3-0.6B qwen-UQFF --type q4k,afq4""",
     )
@@ -164,7 +167,9 @@ def run_verify(args: argparse.Namespace) -> int:
     ok = verdict.ok and not any(f.severity == "error" for f in findings)
     lines = ["%s: %s" % ("OK" if ok else "FAIL", args.file), *summary(verdict.report)]
     lines += ["warning: " + text for text in verdict.warnings] + ["error: " + text for text in verdict.errors]
-    lines += [str(f) for f in findings]
+    lines += finding_lines(findings, args.file)
+    if ok and engine_verdict(findings) == "refuses":
+        lines.append("the engine does not load this folder as it is")
     extra = {"report": as_json(verdict.report), "warnings": verdict.warnings, "errors": verdict.errors}
     return finish(args, "uqff", ok, findings, extra, lines)
 
@@ -190,6 +195,8 @@ def run_write(args: argparse.Namespace) -> int:
     )  # fmt: skip
     for finding in findings:
         say(str(finding))
+    if any(f.engine == "refuses" for f in findings):
+        say("the engine does not load this folder as it is")
     print(printable(args.out))
     return 0
 

@@ -169,7 +169,6 @@ def shard_names(folder: str, items: str | Iterable[str] | None) -> list[str]:
     if not found:
         raise FormatError("uqff.n1.missing", "no %s files in the folder" % EXTENSION, path=folder)
     if len(found) > 1:
-        raise UsageError(
-            "usage.quant.missing", "several sets: %s; name one" % ", ".join(g.name for g in found), path=folder
-        )
+        raise UsageError("usage.quant.missing", "several sets: %s; name one, as %s" % (
+            ", ".join(g.name for g in found), os.path.join(folder, found[0].name)), path=folder)  # fmt: skip
     return list(found[0].files)

@@ -47,7 +47,8 @@ DTYPES = {"f32": "F32", "bf16": "BF16", "f16": "F16"}
 SOURCE_DTYPES = ("F32", "BF16", "F16")
 COPIED = ("tokenizer.json", "tokenizer_config.json", "generation_config.json", "processor_config.json",
           "preprocessor_config.json")  # fmt: skip
-WANTED = ("tokenizer.json", "tokenizer_config.json", "generation_config.json")  # a source without them is warned about
+# A source without them is warned about: what the engine does with a folder that lacks them.
+WANTED = {"tokenizer.json": "refuses", "tokenizer_config.json": "accepts", "generation_config.json": "accepts"}
 MANAGED = (RESIDUAL_NAME, "config.json", "modules.json", "chat_template.jinja", REPORT_NAME, *COPIED)
 
 
@@ -92,7 +93,9 @@ def write(
             job.write_assets(publication)
             report = Report(1, {"tool": TOOL}, base_model, None, METADATA["uqff.version"], outputs)
             publication.add(REPORT_NAME, [dump(report)])
-            publication.remove(stale_names(target, [stem for _, stem, _ in plans]))
+            stale = stale_names(target, [stem for _, stem, _ in plans])
+            job.tell_of_others(target, stale, [name for o in outputs for name in o.shards])
+            publication.remove(stale)
         return job.found.sorted()
 
 
@@ -203,6 +206,16 @@ class _Job:
 
     # -- what lies beside the shards
 
+    def tell_of_others(self, target: str, stale: list[str], written: list[str]) -> None:
+        """Notes about the shards of other writes that lie in the folder: they go, or stay without being reported."""
+        present = sorted(os.listdir(target)) if os.path.isdir(target) else []
+        for name in (n for n in present if n.endswith(EXTENSION) and n not in written):
+            if name in stale:
+                self.found.add("note", "uqff.w7.name", "of an earlier write, is removed", None, name)
+            else:
+                self.found.add("note", "uqff.w7.policy", "stays, but the new report does not list it: "
+                               "`vqfref uqff report --write` lists all sets", None, name)  # fmt: skip
+
     def write_residual(self, publication: Publication) -> None:
         """All tensors that are no layers, in the working dtype (12.5)."""
         names = order(self.rest, dict.fromkeys(self.rest, self.dtype))
@@ -224,7 +237,7 @@ class _Job:
                 with Source(path, "pread") as source:
                     publication.add(name, source.pieces(0, source.size))
             elif name in WANTED:
-                self.found.add("warning", "uqff.w5.missing", "the source has no %s" % name, None, name)
+                self.found.add("warning", "uqff.w5.missing", "the source has no %s" % name, None, name, WANTED[name])
 
 
 def full_name(key: str | None, part: Part) -> str:

@@ -201,5 +201,9 @@ class _Writer:
                 raise AssertionError("%s: %d bytes, planned %d" % (geometry.name, written, geometry.nbytes))
             yield bytes(-written % structs.TENSOR_ALIGN)
             if nans or infinities:
-                self.found.add("warning", "convert.values.range", "%d NaN and %d infinite values in the source: codes 0 for "
-                               "NaN, infinities follow the arithmetic" % (nans, infinities), None, geometry.name)  # fmt: skip
+                made = "stored as infinities" if geometry.qtype == structs.F16 else (
+                    "codes 0 for NaN, infinities follow the arithmetic")  # fmt: skip
+                message = "%d NaN and %d infinite values as read (an infinite F16 is read as NaN): %s"
+                self.found.add(
+                    "warning", "convert.values.range", message % (nans, infinities, made), None, geometry.name
+                )
