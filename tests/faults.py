@@ -184,7 +184,7 @@ GATES = [
     *(
         Fault("%s in the %d-byte form" % (name, form),
               header(HEADER[form]["data_offset"], "QQ", start, stop, data=data),
-              "vqf.header.layout", "error", 184, "data_offset", "refuses")
+              "vqf.header.layout", "error", HEADER[form]["data_offset"], "data_offset", "refuses")
         for form, data in ((448, PLAIN), (432, PLAIN_432))
         for name, start, stop in (
             ("data_offset 0", 0, FILE_LEN), ("data_offset not in 64s", 4097, FILE_LEN),
@@ -193,13 +193,13 @@ GATES = [
         )
     ),
     Fault("an IV that reads as the numbers of the other form", header(200, "QQ", 4096, FILE_LEN, data=ENC_432),
-          "vqf.header.layout", "error", 184, "data_offset", "refuses"),
+          "vqf.header.layout", "error", 200, "data_offset", "refuses"),
     Fault("MoE words that read as the numbers of the other form", header(184, "QQ", 4096, FILE_LEN),
-          "vqf.header.layout", "error", 184, "data_offset", "refuses"),
+          "vqf.header.layout", "error", 200, "data_offset", "refuses"),
     Fault("n_tensors whose directory wraps at 2^32 to one entry", header(12, "I", (1 << 26) + 1),
-          "vqf.header.layout", "error", 184, "data_offset", "refuses"),
+          "vqf.header.layout", "error", 200, "data_offset", "refuses"),
     Fault("the most tensors a header can name", header(12, "I", 0xFFFFFFFF),
-          "vqf.header.layout", "error", 184, "data_offset", "refuses"),
+          "vqf.header.layout", "error", 200, "data_offset", "refuses"),
     # 7: the engine adds 64-bit numbers that can wrap, and has no lower bound
     *(
         Fault(name, extra(Row("extra", F32, rows, cols, nbytes), places={14: offset}, file_len=FILE_LEN),

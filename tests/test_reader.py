@@ -187,6 +187,7 @@ class Gates(Cases):
         for magic, hint in (
             (b"VQFW", "FQFW"), (b"WFQF", "big-endian"), (b"GGUF", "GGUF"), (b"PK\3\4", "zip"), (b"\x7fELF", "program"),
             (b"version https://git-lfs", "git-lfs"), (bytes(8), "zeros"), (b"fqfw", ""), (b"FQFV", "one bit"),
+            (b"\xff" * 8, "erased flash"),
             (b"<!DOCTYPE html>", "web page"), (b"\n {", "JSON"), (b"RlFGVw", "base64"), (b"\xef\xbb\xbfF", "text mode"),
             (b"\x1f\x8b\x08\0", "gzip"), (b"\xfd7zXZ", "xz"), (b"Salted__", "openssl"),
         ):  # fmt: skip
@@ -211,6 +212,14 @@ class Gates(Cases):
             error = self.refused("vqf.header.version", header(samples.model("mini"), version=version)[:8])
             self.assertIsInstance(error, UnsupportedError)
             self.assertIn("version %d " % version, error.message)
+
+    def test_a_version_that_is_one_bit_away_is_called_so(self) -> None:
+        for version, near in ((6, 2), (10, 2), (7, 3), (0x10002, 2), (1 << 31 | 3, 3), (0, 0), (4, 0), (5, 0)):
+            error = self.fails(
+                "vqf.header.version", UnsupportedError, self.opened, patch(real("h448-plain"), 4, "I", version)
+            )
+            self.assertEqual("one bit away from %d:" % near in error.message, near > 0, version)
+            self.assertEqual("one bit" in error.message, near > 0, version)
 
     def test_a_file_needs_room_for_a_header_page_start_and_one_entry(self) -> None:
         for size in (8, 432, 448, 511):
@@ -328,6 +337,57 @@ class Forms(Cases):
                         str(len(data) + more),
                     ):
                         self.assertIn(number, error.message)
+
+    def test_each_form_says_why_it_is_refused_and_the_likelier_is_named(self) -> None:
+        for form in (448, 432):
+            data = samples.model("mini", form)
+            for start, stop, why in (
+                (4100, FILE_LEN, "4100 is no multiple of 64"),
+                (1280, FILE_LEN, "1280 lies inside the directory, whose 14 entries end at 1344"),
+                (0, FILE_LEN, "data_offset is 0"),
+                (4096, 4032, "file_len is not behind data_offset"),
+                (4097, FILE_LEN + 64, "4097 is no multiple of 64"),
+            ):
+                error = self.refused("vqf.header.layout", self.pair(data, form, start, stop))
+                self.assertIn("a %d-byte header data_offset %d and file_len %d (%s)" % (form, start, stop, why),
+                              error.message)  # fmt: skip
+                self.assertEqual(error.offset, HEADER[form]["data_offset"])
+
+    def test_an_absurd_file_len_is_called_damaged_and_not_subtracted(self) -> None:
+        data = real("h448-plain")
+        for file_len, why in (
+            (1 << 63, "no file is that long, so file_len itself"), (U64 - 8, "no file is that long, so file_len itself"),
+            (11400 * 1000 + 1, "file_len is damaged, or all but the first bytes are missing: "),
+            (11400 * 1000, "11388608 bytes are missing: "),
+        ):  # fmt: skip
+            error = self.refused("vqf.size.truncated", header(data, 448, file_len=file_len))
+            self.assertTrue(error.message.startswith(why), error.message)
+
+    def test_a_transfer_in_text_mode_is_named_behind_the_size(self) -> None:
+        # 64 KiB of every pair of bytes behind the real header, so that each trace is there by number.
+        data = real("h448-plain")[:4096] + bytes(b for i in range(256) for j in range(128) for b in (i, 2 * j + i % 2))
+        data = patch(data, HEADER[448]["file_len"], "Q", len(data)) + bytes(8)
+        self.assertEqual(len(self.opened(data)), 14)
+        feeds = data.count(b"\n")
+        first = data.index(b"\n")
+        for kind, changed, words in (
+            ("LF to CRLF", data.replace(b"\n", b"\r\n"), "%d of %d bytes 0a follow a 0d, the first at 0x%x"
+             % (feeds, feeds, first)),
+            ("no CR", data.replace(b"\r", b""), "there are %d bytes 0a and no 0d" % feeds),
+            ("Latin-1 to UTF-8", data.decode("latin-1").encode(), "all bytes are UTF-8"),
+            ("losses in UTF-8", data.decode("utf-8", "replace").encode(), "all bytes are UTF-8"),
+            ("seven bits", bytes(b & 127 for b in data[:-1]), "no byte is above 7f"),
+        ):  # fmt: skip
+            with self.subTest(kind):
+                with self.assertRaises(FormatError) as caught:
+                    self.opened(changed)
+                self.assertIn(words, caught.exception.message)
+                self.assertIn("text mode; fetch it in binary", caught.exception.message)
+        for kind, changed in (("cut", data[:-1]), ("grown", data + b"\r\n" * 8), ("zeros", data[:512] + bytes(70000))):
+            with self.subTest(kind):
+                with self.assertRaises(FormatError) as caught:
+                    self.opened(changed)
+                self.assertNotIn("text mode", caught.exception.message)
 
     def test_a_cut_file_in_which_both_are_well_formed_is_undetermined(self) -> None:
         data = self.pair(real("h432-enc"), 448, 4096, FILE_LEN)

@@ -41,6 +41,7 @@ OTHERS = (  # what stands where a weight file should be
     (b"{", "JSON: a config, an index, or an error that was saved instead of the file"),
     (b"\xef\xbb\xbf", "text with a byte order mark: a text editor or a transfer in text mode changed the file"),
     (b"Salted__", "encrypted by `openssl enc`"),
+    (b"\xff" * 8, "nothing but ff: erased flash that was never written"),
     (bytes(8), "zeros: space that was kept for a download and never filled"),
 )
 
@@ -55,6 +56,42 @@ def looks_like(data: bytes) -> str:
     if data[8:9] == b"{":
         return "; this may be a safetensors file"
     return ""
+
+
+MAX_SEARCHED = 1 << 22  # bytes in which the traces of a transfer in text mode are looked for
+MIN_TRACES = 16  # of random bytes, one in 256 is a given one; half are above 7f
+
+
+def text_mode(source: Source) -> str:
+    """How a transfer that took a binary file for text changed its bytes; as words to add to a message, or empty.
+
+    Judged by the first MAX_SEARCHED bytes, and only where there is so much of it that chance can't be the reason.
+    """
+    data = source.read_at(0, min(source.size, MAX_SEARCHED))
+    feeds, returns, pairs = data.count(b"\n"), data.count(b"\r"), data.count(b"\r\n")
+    high = len(data.translate(None, bytes(range(128))))
+    low = len(data) - high - data.count(0)
+    what = ""
+    if pairs >= MIN_TRACES and feeds - pairs <= pairs // 100:
+        what = "%d of %d bytes 0a follow a 0d, the first at 0x%x" % (pairs, feeds, data.find(b"\r\n"))
+    elif high >= MIN_TRACES and _is_utf8(data):
+        what = "all bytes are UTF-8, as if each above 7f had been taken for a character"
+    elif high == 0 and low >= 1 << 10:
+        what = "no byte is above 7f: the eighth bit was stripped"
+    elif returns == 0 and feeds >= MIN_TRACES and high >= MIN_TRACES << 8:
+        what = "there are %d bytes 0a and no 0d at all" % feeds
+    if not what:
+        return ""
+    where = " in the first %d MiB" % (MAX_SEARCHED >> 20) if source.size > MAX_SEARCHED else ""
+    return "; %s%s: it was transferred in text mode; fetch it in binary" % (what, where)
+
+
+def _is_utf8(data: bytes) -> bool:
+    try:
+        data.decode()
+    except UnicodeDecodeError as error:
+        return error.reason == "unexpected end of data"  # a character that the end of the search cuts
+    return True
 
 
 class Source:

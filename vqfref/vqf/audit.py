@@ -21,6 +21,7 @@ from vqfref.vqf.head import (
     entry_offset,
     find_form,
     load_directory,
+    with_transfer,
     zero_word,
 )
 from vqfref.vqf.seal import unfilled
@@ -63,7 +64,10 @@ def _audit_gates(source: Source, found: Findings) -> Head | None:
     for name in POSITIVE:
         if getattr(arch, name) == 0:
             found.add_error(zero_word(name))
-    return find_form(data, source.size)
+    try:
+        return find_form(data, source.size)
+    except FormatError as error:
+        raise with_transfer(error, source) from None
 
 
 class _Audit:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections import namedtuple
 
 from vqfref.errors import FormatError, LimitError, UnsupportedError
-from vqfref.source import looks_like
+from vqfref.source import looks_like, text_mode
 from vqfref.vqf import structs
 from vqfref.vqf.geometry import tag_length
 from vqfref.vqf.structs import DIR_OFFSET, FLAG_ENC, FLAG_SIGNED, HEADER_432, HEADER_448, MAGIC, TENSOR
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from vqfref.source import Source
 
 MIN_SIZE = DIR_OFFSET + TENSOR.size  # header and one directory entry, gate 4
+ABSURD = 1000  # times the file's size: a file_len beyond it is more likely damaged than the file cut
 MAX_TENSORS = 1 << 16  # real files have some fifty; the limit keeps a hostile file from costing seconds
 
 POSITIVE = structs.SIZE_WORDS  # gate 5; same place in both forms
@@ -32,7 +33,10 @@ Entry = namedtuple("Entry", "name qtype rows cols offset nbytes raw_name pad ind
 Entry.__doc__ = """One directory entry: name as text, the numbers of VQFTensor, and for the audit the 32 name bytes, the
 padding and the position in the directory."""
 
-Candidate = namedtuple("Candidate", "layout data_offset file_len well_formed fits")
+Candidate = namedtuple("Candidate", "layout data_offset file_len well_formed fits fault")
+Candidate.__doc__ = (
+    "One reading of data_offset and file_len; fault: why it is not well-formed or does not fit, or empty."
+)
 
 
 # ---- gates 1 to 6: the header
@@ -74,8 +78,11 @@ def check_magic(data: bytes, size: int) -> None:
             field="version",
         )
     if version not in (structs.VERSION_DENSE, structs.VERSION_MOE):
+        known = (structs.VERSION_DENSE, structs.VERSION_MOE)
+        near = [v for v in known if version and one_bit_apart(version, v)]
+        hint = "; one bit away from %d: the medium or the memory is faulty" % near[0] if near else ""
         raise UnsupportedError(
-            "vqf.header.version", "version %d unsupported (need 2 or 3)" % version, offset=4, field="version"
+            "vqf.header.version", "version %d unsupported (need 2 or 3)%s" % (version, hint), offset=4, field="version"
         )
 
 
@@ -95,6 +102,16 @@ def zero_word(name: str) -> FormatError:
     return FormatError("vqf.arch.header", "0, expected a positive number", offset=offset, field="arch." + name)
 
 
+def one_bit_apart(a: int, b: int) -> bool:
+    """Do two numbers differ in exactly one bit?
+
+    >>> one_bit_apart(32, 36), one_bit_apart(32, 37), one_bit_apart(32, 32)
+    (True, False, False)
+    """
+    bits = a ^ b
+    return bits != 0 and bits & (bits - 1) == 0
+
+
 def _looks_like(data: bytes) -> str:
     """What a file with another magic may be, as a hint behind the error."""
     if data.startswith(b"VQFW"):
@@ -104,8 +121,7 @@ def _looks_like(data: bytes) -> str:
     if data.startswith(b"RlFGV"):
         return "; this is a VQF file in base64"
     wrong = [i for i in range(4) if data[i] != b"FQFW"[i]]
-    bits = data[wrong[0]] ^ b"FQFW"[wrong[0]]
-    if len(wrong) == 1 and bits & (bits - 1) == 0:
+    if len(wrong) == 1 and one_bit_apart(data[wrong[0]], b"FQFW"[wrong[0]]):
         return "; one bit is wrong: the medium or the memory is faulty"
     return looks_like(data)
 
@@ -115,14 +131,22 @@ def candidates(data: bytes, size: int) -> tuple[Candidate, Candidate]:
     found = []
     for layout in (HEADER_448, HEADER_432):
         header = layout.unpack(data)
-        well_formed = (
-            header.data_offset != 0
-            and header.data_offset % structs.TENSOR_ALIGN == 0
-            and header.data_offset >= DIR_OFFSET + TENSOR.size * header.n_tensors
-            and header.file_len > header.data_offset
-        )
-        fits = well_formed and header.data_offset < size and header.file_len + tag_length(header.flags) == size
-        found.append(Candidate(layout, header.data_offset, header.file_len, well_formed, fits))
+        start, stop, end = header.data_offset, header.file_len, DIR_OFFSET + TENSOR.size * header.n_tensors
+        fault = ""
+        if start == 0:
+            fault = "data_offset is 0"
+        elif start % structs.TENSOR_ALIGN:
+            fault = "%d is no multiple of 64" % start
+        elif start < end:
+            fault = "%d lies inside the directory, whose %d entries end at %d" % (start, header.n_tensors, end)
+        elif stop <= start:
+            fault = "file_len is not behind data_offset"
+        well_formed = not fault
+        if not fault and start >= size:
+            fault = "%d lies behind the file's end" % start
+        elif not fault and stop + tag_length(header.flags) != size:
+            fault = "with a tag of %d it makes %d bytes" % (tag_length(header.flags), stop + tag_length(header.flags))
+        found.append(Candidate(layout, start, stop, well_formed, not fault, fault))
     return found[0], found[1]
 
 
@@ -136,18 +160,34 @@ def find_form(data: bytes, size: int) -> Head:
         return Head(header, fitting[0].layout, size, tag_length(header.flags))
     if not fitting and len(formed) == 1:
         raise _wrong_size(formed[0], data, size)
+    readings = (
+        "a %d-byte header data_offset %d and file_len %d%s"
+        % (c.layout.size, c.data_offset, c.file_len, c.fault and " (%s)" % c.fault)
+        for c in both
+    )
     raise FormatError(
         "vqf.header.layout",
         "layout undetermined: as %s, and %s of the two %s a file of %d bytes"
-        % (
-            "; as ".join("a %d-byte header data_offset %d and file_len %d" % (c.layout.size, c[1], c[2]) for c in both),
-            "both" if fitting else "none",
-            "fit" if fitting else "fits",
-            size,
-        ),
-        offset=HEADER_432.offset_of("data_offset"),
+        % ("; as ".join(readings), "both" if fitting else "none", "fit" if fitting else "fits", size),
+        offset=_likelier(both, data, size).layout.offset_of("data_offset"),
         field="data_offset",
     )
+
+
+def _likelier(both: tuple[Candidate, Candidate], data: bytes, size: int) -> Candidate:
+    """Of two readings that are refused, the one whose numbers are nearer to those of a file of this size."""
+    header = HEADER_448.unpack(data)  # flags and n_tensors have the same place in both forms
+
+    def near(c: Candidate) -> tuple[bool, int]:
+        signs = (
+            0 < c.data_offset < size,
+            c.data_offset and c.data_offset % structs.TENSOR_ALIGN == 0,
+            c.data_offset >= DIR_OFFSET + TENSOR.size * header.n_tensors,
+            0 < c.file_len < 2 * size,
+        )
+        return c.file_len + tag_length(header.flags) == size, sum(map(bool, signs))
+
+    return max(both, key=near)
 
 
 def _wrong_size(c: Candidate, data: bytes, size: int) -> FormatError:
@@ -160,6 +200,10 @@ def _wrong_size(c: Candidate, data: bytes, size: int) -> FormatError:
     if size < expected:
         missing = expected - size
         code, what = "vqf.size.truncated", "%d %s missing" % (missing, "byte is" if missing == 1 else "bytes are")
+        if c.file_len >> 63:
+            what = "no file is that long, so file_len itself is damaged"
+        elif c.file_len > ABSURD * size:
+            what = "file_len is damaged, or all but the first bytes are missing"
     elif size == expected + 32 and flags & FLAG_ENC and flags & FLAG_SIGNED:
         code, what = "vqf.signtool.bounds", "32 bytes too many, as the engine's signing tool leaves on encrypted files"
         hint = "; cut them off and sign again with this library"
@@ -211,8 +255,19 @@ def entry_offset(entry: Entry, field: str = "name") -> int:
 
 
 def load_head(source: Source) -> Head:
-    """Gates 1 to 6 on a Source."""
-    return read_head(source.read_at(0, min(source.size, MIN_SIZE)), source.size)
+    """Gates 1 to 6 on a Source; where its size is wrong, the error says if a transfer in text mode shows."""
+    try:
+        return read_head(source.read_at(0, min(source.size, MIN_SIZE)), source.size)
+    except FormatError as error:
+        raise with_transfer(error, source) from None
+
+
+def with_transfer(error: FormatError, source: Source) -> FormatError:
+    """The same error; of gate 6, with what the bytes show of a transfer that changed them."""
+    if error.code not in ("vqf.size.truncated", "vqf.size.bounds", "vqf.header.layout"):
+        return error
+    message = error.message + text_mode(source)
+    return FormatError(error.code, message, offset=error.offset, field=error.field, path=error.path)
 
 
 def load_directory(source: Source, head: Head) -> list[Entry]:
