@@ -349,6 +349,9 @@ def shapes() -> Iterator[tuple[str, str, str, str, bytes]]:
     entries = header(("a", A), ("b", entry(shape="[%d,%d,0]" % (1 << 33, 1 << 33), offsets="[8,8]")))
     comment = "a dimension of 0 behind a product beyond 2^64: checked multiplication refuses it"
     yield "wrap-before-zero", comment, "st-wrap-64", "shape", framed(entries, BODY[:8])
+    entries = header(("a", A), ("b", entry("F4", "[%d,2,0]" % (1 << 63), "[8,8]")))
+    comment = "a dimension of 0 behind 2^64 elements of half a byte"
+    yield "wrap-before-zero-f4", comment, "st-wrap-64", "shape", framed(entries, BODY[:8])
     for dtype, n, size in (
         ("F4", 1, 1), ("F4", 3, 2), ("F4", 1, 0), ("F6_E2M3", 1, 1), ("F6_E2M3", 2, 2), ("F6_E3M2", 3, 2),
     ):  # fmt: skip
@@ -446,6 +449,7 @@ def valid() -> Iterator[tuple[str, str, str, bytes]]:
     for name, shape in (
         ("zero", "[0]"), ("zero-first", "[0,2]"), ("zero-last", "[3,0]"), ("zero-all", "[0,0,0]"),
         ("zero-large", "[4294967296,0]"), ("zero-before-large", "[0,9223372036854775807,2]"),
+        ("zero-behind-largest", "[18446744073709551615,0]"), ("zero-behind-2-62", "[4611686018427387904,0]"),
     ):  # fmt: skip
         text = header(("a", entry(shape=shape, offsets="[0,0]")))
         yield name, "one tensor of shape %s" % shape, "st-zero-size", framed(text)

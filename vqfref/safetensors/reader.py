@@ -153,13 +153,14 @@ def _entry(name: str, raw: Any) -> Entry:
     begin, end = offsets
     if begin > end:
         raise fault("st.offsets.bounds", "data_offsets %d … %d run backwards" % (begin, end))
-    bits = DTYPES[dtype]
-    beyond = False
+    elements = 1
+    beyond = False  # also on the way to a 0: the safetensors library multiplies dimensions, checked, before bits
     for n in shape:
-        bits *= n
-        beyond = beyond or bits >= 1 << 67  # also on the way to a 0, as a checked product sees it
-    if beyond:
-        raise fault("st.entry.shape", "%s of %s has 2^64 bytes or more" % (dtype, shape))
+        elements *= n
+        beyond = beyond or elements >= 1 << 64
+    bits = elements * DTYPES[dtype]
+    if beyond or bits >= 1 << 67:
+        raise fault("st.entry.shape", "%s of %s has 2^64 elements or bytes, or more" % (dtype, shape))
     if bits % 8:
         raise fault("st.entry.shape", "%s of %s is not a whole number of bytes" % (dtype, shape))
     if bits // 8 != end - begin:
