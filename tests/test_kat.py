@@ -5,6 +5,7 @@ The rules are those of kat/README.md; each fault here breaks one of them in a su
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import re
@@ -14,10 +15,12 @@ import subprocess
 import tempfile
 import unittest
 import xml.etree.ElementTree as xml
+from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
 from unittest import mock
 
 from tests.kat_samples import ABC, FNV_A, KAT, OFFSET_BASIS, G, case, fnv_case, manifest, sm3_case, vqfref, write
+from vqfref.cli import main
 from vqfref.errors import FormatError, UsageError, VqfrefError
 from vqfref.kat import cases, runner
 from vqfref.kat.cases import OPERATIONS, POLICY, Suite
@@ -364,6 +367,10 @@ class Requests(unittest.TestCase):
 # ---- judging replies
 
 
+def f32(*values: float) -> str:
+    return struct.pack("<%df" % len(values), *values).hex()
+
+
 def judged(made: dict[str, Any], op: str, reply: str) -> str:
     """The outcome of a reply to a case."""
     with tempfile.TemporaryDirectory() as folder:
@@ -435,9 +442,6 @@ class Judge(unittest.TestCase):
         })  # fmt: skip
 
     def test_tolerance_goes_element_by_element(self) -> None:
-        def f32(*values: float) -> str:
-            return struct.pack("<%df" % len(values), *values).hex()
-
         into = {"type": "q8_0", "layout": "linear", "cols": 32, "data": "", "x": ""}
         nan = float("nan")
         made = case("a", into, {"y": f32(1, 100, nan), "tol": f32(0.5, 0, 0)})
@@ -450,6 +454,46 @@ class Judge(unittest.TestCase):
         })  # fmt: skip
         exact = case("a", into, {"y": f32(1)})
         self.check(exact, "matvec", {"ok y=" + f32(1): "PASS", "ok y=" + f32(1.0000001): "FAIL"})
+
+    def detail(self, op: str, expected: dict[str, str], reply: str) -> str:
+        """What is told of a wrong reply to a case with these outputs."""
+        made = cases.Case(op, "a", "", "required", (), "", "1.0.0", {}, expected, "valid", None)
+        outcome, detail = runner.judge(made, "ok", reply)
+        self.assertEqual(outcome, "FAIL")
+        return detail
+
+    def test_floats_are_told_by_element_and_value(self) -> None:
+        right = f32(1, -128, 3, 4)
+        self.assertEqual(self.detail("dequantize", {"f32": right}, "f32=" + f32(1, 128, 3, 4).upper()),
+                         "f32[1] is 128, expected -128; 1 of 4 differs")  # fmt: skip
+        self.assertEqual(self.detail("dequantize", {"f32": right}, "f32=" + f32(1.0000001, 0, 3, 5)),
+                         "f32[0] is 1.00000012, expected 1; 3 of 4 differ")  # fmt: skip
+        self.assertEqual(self.detail("dequantize", {"f32": f32(0)}, "f32=" + f32(-0.0)),
+                         "f32[0] is -0, expected 0; 1 of 1 differs")  # fmt: skip
+        self.assertEqual(self.detail("f16_decode", {"f32": "0000c07f"}, "f32=0100c07f"),
+                         "f32[0] is nan (0100c07f), expected nan (0000c07f); 1 of 1 differs")  # fmt: skip
+        self.assertEqual(self.detail("dequantize", {"f32": right}, "f32=" + right[8:]), "f32 has 3 floats, expected 4")
+        self.assertEqual(self.detail("dequantize", {"f32": right}, "f32="), "f32 has 0 floats, expected 4")
+        for value in ("zz", right[2:], right[1:], "1,-128,3,4"):
+            self.assertIn(
+                "expected floats of four bytes in hex", self.detail("dequantize", {"f32": right}, "f32=" + value)
+            )
+        inexact = {"y": f32(1, 100, float("inf")), "tol": f32(0.5, 0.25, 0)}
+        self.assertEqual(self.detail("matvec", inexact, "y=" + f32(1.5, 101, float("inf"))),
+                         "y[1] is 101, expected 100 (within 0.25); 1 of 3 differs")  # fmt: skip
+
+    def test_lists_are_told_by_entry(self) -> None:
+        sums = {"sums": "1,-2,3"}
+        self.assertEqual(self.detail("block_sums", sums, "sums=1,2,3"), "sums[1] is 2, expected -2; 1 of 3 differs")
+        self.assertEqual(self.detail("block_sums", sums, "sums=,-2,0"), "sums[0] is , expected 1; 2 of 3 differ")
+        self.assertEqual(
+            self.detail("block_sums", sums, "sums=1,-2"), "sums has 2 entries, expected 3: 1,-2, expected 1,-2,3"
+        )
+
+    def test_of_a_wrong_fnv_it_is_told_what_may_be_wrong(self) -> None:
+        self.assertEqual(
+            self.detail("sm3_kdf", {"key": "61"}, "fnv=" + OFFSET_BASIS), "fnv of key: %s, expected %s; the output or "
+            "the FNV is wrong: reply with key=… in its place to see where" % (OFFSET_BASIS, FNV_A))  # fmt: skip
 
     def test_a_long_output_is_shown_where_it_differs(self) -> None:
         right = "00" * 500
@@ -509,11 +553,13 @@ class Commands(Folder):
             (["--only", "pub-?", "--only", "*-abc"], "sm3-abc pub-g"), (["--skip", "*-*o*", "--op", "sm3"], "sm3-abc"),
             (["--level", "recommended"], "sm3-wrong"), (["--flag", "prefix-04"], "pub-04"),
             (["--only", "pub*", "--skip", "*g", "--skip", "*4"], "pub-short"), (["--flag", "a-flag", "--op", "sm3"], "sm3-abc"),
+            (["--op", "sm2_pubkey,sm3", "--skip", "*04"], "sm3-abc sm3-wrong pub-g pub-short"),
+            (["--op", "sm2_pubkey", "--op", "sm3,sm4_ctr", "--skip", "*04"], "sm3-abc sm3-wrong pub-g pub-short"),
         ):  # fmt: skip
             run = self.kat("list", *words)
             self.assertEqual([line.split()[0] for line in run.out.splitlines()[1:]], ids.split(), words)
         for words, hint in (
-            (["--op", "sm4"], "did you mean"), (["--op", "sm3", "--flag", "prefix-04"], ""), (["--only", "SM3*"], ""),
+            (["--op", "sm4_ctr"], ""), (["--op", "sm3", "--flag", "prefix-04"], ""), (["--only", "SM3*"], ""),
             (["--flag", "a-flog"], "did you mean a-flag"), (["--only", ""], ""),
         ):  # fmt: skip
             run = self.kat("selftest", *words)
@@ -521,6 +567,13 @@ class Commands(Folder):
             self.assertIn("no case is left by these filters", run.err)
             self.assertIn(hint, run.err)
         self.assertEqual(self.kat("list", "--level", "any").code, 2)
+        for words in (["--op", "sm4"], ["--op", "sm3,sm4"], ["--op", "sm3,"], ["--op", "sm3", "--op", "sm4"]):
+            run = self.kat("selftest", *words)
+            self.assertEqual((run.code, run.out), (2, ""))
+            self.assertIn("no operation '%s'" % words[-1].rpartition(",")[2], run.err)
+        self.assertIn(
+            "did you mean sm4_ctr", self.kat("list", "--op", "sm4").err + self.kat("list", "--op", "sm4_ct").err
+        )
 
     def test_matching(self) -> None:
         for text, pattern, good in (
@@ -594,12 +647,50 @@ class Commands(Folder):
         lines = list(runner.text_lines(outcomes, False))
         self.assertEqual(lines[:3], ["CRASH       sm3-abc  sm3: gone"] * 3)
         self.assertEqual(
-            lines[3:], ["CRASH       … and 7 more likewise (-v shows them)", *["FAIL        sm3-abc  sm3: other"] * 2]
+            lines[3:], [*["FAIL        sm3-abc  sm3: other"] * 2, "CRASH       … and 7 more of sm3 (-v shows all)"]
         )
         self.assertEqual(list(runner.text_lines(outcomes[:10], True)), ["CRASH       sm3-abc  sm3: gone"] * 10)
         self.assertEqual(
-            list(runner.text_lines(outcomes[:4], False))[-1], "CRASH       … and 1 more likewise (-v shows them)"
+            list(runner.text_lines(outcomes[:4], False))[-1], "CRASH       … and 1 more of sm3 (-v shows all)"
         )
+
+    def test_of_an_operation_ten_lines_an_outcome_and_the_first_of_each_flag(self) -> None:
+        """An SM3 with one wrong digit: every answer is wrong in its own way."""
+        sm3, _, pub, *_ = Suite(self.suite).cases
+
+        def made(first: runner.Case, outcome: str, *flags: str) -> list[runner.Outcome]:
+            return [
+                runner.Outcome(first._replace(id="%s-%d" % (flag, i), flags=(flag,)), outcome, "%s %d" % (flag, i))
+                for i, flag in enumerate(flags)
+            ]
+
+        outcomes = made(sm3, "FAIL", *["a"] * 200, "b", "b", "c") + made(sm3, "WRONG-ERROR", *"aaaaaaaaaaab")
+        outcomes += made(pub, "FAIL", *["a"] * 11)
+        lines = list(runner.text_lines(outcomes, False))
+        ids = [line.split()[1] for line in lines]
+        ten = ["a-%d" % i for i in range(10)]
+        self.assertEqual(ids, [*ten, "b-200", "c-202", *ten, "b-11", "…", "…", *ten, "…"])
+        self.assertEqual([line for line in lines if "…" in line], [
+            "FAIL        … and 191 more of sm3 (-v shows all)",
+            "WRONG-ERROR … and 1 more of sm3 (-v shows all)",
+            "FAIL        … and 1 more of sm2_pubkey (-v shows all)",
+        ])  # fmt: skip
+        self.assertEqual(len(list(runner.text_lines(outcomes, True))), len(outcomes))
+
+    def test_progress_is_for_terminals_and_leaves_no_trace(self) -> None:
+        class Terminal(io.StringIO):
+            def isatty(self) -> bool:
+                return True
+
+        for words, marks in (([], True), (["-v"], False), (["--format", "tap"], False)):
+            screen = Terminal()
+            with redirect_stdout(screen), redirect_stderr(screen):
+                main(["kat", "selftest", "--suite", self.suite, *words])
+            text = screen.getvalue()
+            self.assertEqual("\rtesting  20 %" in text, marks, words)
+            rows = [line.rpartition("\r")[2] for line in text.split("\n")]
+            self.assertEqual([line for line in rows if "testing" in line], [])
+            self.assertEqual(rows, self.kat("selftest", *words).out.split("\n"))
 
     def test_show(self) -> None:
         run = self.kat("show", "sm3-abc")

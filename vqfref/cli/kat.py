@@ -21,7 +21,7 @@ def add_verbs(add_verb: Callable[..., Any]) -> None:
 Run the suite of known answers. kat/README.md is the normative text of its format and of the protocol.
 
 Example: vqfref kat selftest
-Example: vqfref kat run --op sm3 -- ./adapter
+Example: vqfref kat run --op sm3,hmac_sm3 -- ./adapter
 Example: vqfref kat run --op vqf_file --verify-cmd 'mytool check {file}'""")  # fmt: skip
     actions = verb.add_subparsers(metavar="ACTION", dest="action", required=True)
 
@@ -61,7 +61,7 @@ Example: vqfref kat run --op vqf_file --verify-cmd 'mytool check {file}'""")  # 
 def add_filters(action: argparse.ArgumentParser) -> None:
     action.add_argument("--only", action="append", default=[], metavar="GLOB", help="only cases whose id matches")
     action.add_argument("--skip", action="append", default=[], metavar="GLOB", help="no cases whose id matches")
-    action.add_argument("--op", metavar="OP", help="one operation")
+    action.add_argument("--op", action="append", default=[], metavar="OP,OP", help="only these operations")
     action.add_argument("--level", choices=("required", "recommended"))
     action.add_argument("--flag", metavar="FLAG", help="cases with this flag")
 
@@ -78,12 +78,15 @@ def load(args: argparse.Namespace) -> tuple[Suite, list[Case]]:
     from vqfref.errors import UsageError, did_you_mean
     from vqfref.kat.cases import OPERATIONS, Suite, chosen, find
 
+    ops = [op for words in args.op for op in words.split(",")]
+    for op in ops:
+        if op not in OPERATIONS:
+            raise UsageError("usage.op.name", "no operation %r%s" % (op, did_you_mean(op, list(OPERATIONS))))
     suite = Suite(find(args.suite))
-    cases = list(chosen(suite.cases, args.only, args.skip, args.op, args.level, args.flag))
+    cases = list(chosen(suite.cases, args.only, args.skip, ops, args.level, args.flag))
     if not cases:
-        hint = did_you_mean(args.op, list(OPERATIONS)) if args.op and args.op not in OPERATIONS else ""
         flags = sorted({flag for c in suite.cases for flag in c.flags})
-        hint += did_you_mean(args.flag, flags) if args.flag and args.flag not in flags else ""
+        hint = did_you_mean(args.flag, flags) if args.flag and args.flag not in flags else ""
         raise UsageError("usage.filter.missing", "no case is left by these filters" + hint)
     return suite, cases
 
@@ -112,15 +115,18 @@ def report(
 
     about: what is under test, filled while it runs. end: ends it, and says what went wrong then.
     """
-    from vqfref.cli.output import say
+    from vqfref.cli.output import progress, say
     from vqfref.errors import printable
     from vqfref.kat import runner
 
     outcomes = []
+    show = progress("testing") if args.format == "text" and not args.verbose else None
 
     def watched() -> Iterator[Outcome]:
         for outcome in running:
             outcomes.append(outcome)
+            if show:
+                show(len(outcomes), count)
             yield outcome
 
     lines: Iterator[str] = iter(())
@@ -129,6 +135,8 @@ def report(
     elif args.format == "tap":
         lines = runner.tap_lines(watched(), count, args.strict_errors)
     for text in lines:
+        if show:
+            show(count, count)  # erases it
         print(printable(text), flush=True)  # at once, beside what the program itself says on standard error
     outcomes += running
     wrong = end()
@@ -230,6 +238,6 @@ def run_export(args: argparse.Namespace) -> int:
 def run_serve(args: argparse.Namespace) -> int:
     from vqfref.kat.ops import answer
 
-    for line in sys.stdin.buffer:  # bytes, since a path may be any
-        print(answer(line.decode("utf-8", "surrogateescape").rstrip("\r\n")), flush=True)
+    for line in sys.stdin.buffer if sys.stdin is not None else ():  # bytes, since a path may be any
+        print(answer(os.fsdecode(line).rstrip("\r\n")), flush=True)
     return 0

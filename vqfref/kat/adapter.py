@@ -80,7 +80,7 @@ class Adapter:
         self._process: Any = None
         self._buffer = b""
         self._last = ""  # whose reply came last: the greeting's, or the case of that id
-        self._greeted = False  # once at least
+        self._greeted = self._replied = False  # once at least
         self._hopeless = ("", "")  # kind and message of the failure at the first greeting
 
     def ask(self, case_id: str, op: str, fields: dict[str, str]) -> tuple[str, str]:
@@ -99,6 +99,7 @@ class Adapter:
             words = "reply %.80r, expected %s and then ok, err or skip" % (reply, case_id)
             raise Failure("PROTOCOL", words + "; standard output is for replies alone, notes go to standard error")
         self._last = "the reply to " + case_id
+        self._replied = True
         wrong = self.close() if self.fresh else None
         if wrong:
             raise Failure("HANG" if "did not end" in wrong else "CRASH", wrong)
@@ -195,7 +196,7 @@ class Adapter:
             return Failure("HANG", "%s: no line feed behind %.80r" % (message, self._text(self._buffer)))
         if unsent:
             return Failure("HANG", message + ": the request is not read")
-        hint = "" if self._last else "; flush standard output after each line (fflush in C)"
+        hint = "" if self._replied else "; flush standard output after each line (fflush in C)"
         return Failure("HANG", message + hint)
 
     def _ended(self) -> Failure:

@@ -76,6 +76,7 @@ DECIMAL = {
 }  # fmt: skip
 WORD = {"mode", "type", "layout", "sums", "wmode", "arch", "model", "label", "shape"}
 FLOATS = {"f32", "y"}
+LISTS = {"sums", "shape"}  # of integers, with commas
 
 
 def kind(op: str, field: str) -> str:
@@ -280,13 +281,13 @@ def find(folder: str | None = None) -> str:
 
 
 def chosen(
-    cases: list[Case], only: list[str], skip: list[str], op: str | None, level: str | None, flag: str | None
+    cases: list[Case], only: list[str], skip: list[str], ops: list[str], level: str | None, flag: str | None
 ) -> Iterator[Case]:
-    """The cases that some filters leave; `only` and `skip` are patterns of ids with * and ?."""
+    """The cases that some filters leave; `only` and `skip` are patterns of ids with * and ?, no `ops` are all of them."""
     for c in cases:
         if only and not any(matches(c.id, p) for p in only):
             continue
-        if any(matches(c.id, p) for p in skip) or (op and c.op != op):
+        if any(matches(c.id, p) for p in skip) or (ops and c.op not in ops):
             continue
         if (level and c.level != level) or (flag and flag not in c.flags):
             continue

@@ -9,7 +9,7 @@ from vqfref import kernels, strictjson
 from vqfref.errors import WORDS, VqfrefError, printable
 from vqfref.kat import ops
 from vqfref.kat.adapter import Failure, verify_command
-from vqfref.kat.cases import OPERATIONS, RESULTS, kind
+from vqfref.kat.cases import FLOATS, LISTS, OPERATIONS, RESULTS, kind
 from vqfref.quant.floats import f32_decode
 
 TYPE_CHECKING = False
@@ -25,7 +25,11 @@ OUTCOMES = (PASS, FAIL, WRONG_ERROR, SKIP, CRASH, HANG, PROTOCOL, XFAIL, XPASS)
 BAD = (FAIL, CRASH, HANG, PROTOCOL, XPASS)
 
 SHOWN = 64  # characters of a value in a message: a digest
-ALIKE = 3  # lines for cases in a row that come out alike; the others are counted
+ALIKE = 3  # lines for cases in a row with the same outcome and detail; the others are counted
+PER_OP = (
+    10  # lines for cases of an operation with the same outcome; of the others the first one of each flag has its line
+)
+PATIENCE = 3  # hangs in a row at an operation, or at all where nothing was answered yet, before cases are not asked
 
 Outcome = namedtuple("Outcome", "case outcome detail")
 
@@ -65,9 +69,57 @@ def judge_outputs(case: Case, rest: str) -> tuple[str, str]:
         value, expected = outputs[name], str(case.outputs[name])
         if kind(case.op, name) == "hex":
             value = value.lower()
-        if value != expected and not ("tol" in case.outputs and within(value, expected, case.outputs["tol"])):
-            return FAIL, "%s %s" % (name, difference(value, expected))
+        if value != expected:
+            wrong = fault_of(name, value, expected, case.outputs.get("tol", ""))
+            if wrong:
+                return FAIL, wrong
     return PASS, ""
+
+
+def fault_of(name: str, value: str, expected: str, tolerance: str) -> str:
+    """What is wrong with an output that is not the expected text; empty where it is within its tolerance."""
+    if name in FLOATS:
+        return float_fault(name, value, expected, tolerance)
+    if name in LISTS:
+        found, right = value.split(","), expected.split(",")
+        if len(found) != len(right):
+            return "%s has %d entries, expected %d: %s" % (name, len(found), len(right), difference(value, expected))
+        return elements_fault(name, found, right, [a != b for a, b in zip(found, right)])
+    return "%s %s" % (name, difference(value, expected))
+
+
+def float_fault(name: str, value: str, expected: str, tolerance: str) -> str:
+    """The same for floats (hex of f32), each with its own tolerance; none asks for the same bits."""
+    try:
+        found, right, near = (f32_decode(bytes.fromhex(h)) for h in (value, expected, tolerance))
+    except ValueError:
+        return "%s %s: expected floats of four bytes in hex" % (name, shorten(value) or "empty")
+    if len(found) != len(right):
+        return "%s has %d floats, expected %d" % (name, len(found), len(right))
+    wrong, texts = [], []
+    for i, (x, y) in enumerate(zip(found, right)):
+        at = slice(8 * i, 8 * i + 8)
+        close = bool(near) and (abs(x - y) <= near[i] or (math.isnan(x) and math.isnan(y)))
+        wrong.append(value[at] != expected[at] and not close)
+        both = "%.9g" % x, "%.9g" % y  # nine digits tell every two floats apart, but NaNs
+        texts.append(
+            both if both[0] != both[1] else ("%s (%s)" % (both[0], value[at]), "%s (%s)" % (both[1], expected[at]))
+        )
+    if not any(wrong):
+        return ""
+    within = " (within %.3g)" % near[wrong.index(True)] if near else ""
+    return elements_fault(name, [a for a, _ in texts], [b + within for _, b in texts], wrong)
+
+
+def elements_fault(name: str, found: list[str], expected: list[str], wrong: list[bool]) -> str:
+    """The first of the elements that are wrong, and how many are.
+
+    >>> elements_fault("y", ["1", "2"], ["1", "3"], [False, True])
+    'y[1] is 2, expected 3; 1 of 2 differs'
+    """
+    i, n = wrong.index(True), sum(wrong)
+    return "%s[%d] is %s, expected %s; %d of %d differ%s" % (
+        name, i, shorten(found[i]), shorten(expected[i]), n, len(wrong), "s" if n == 1 else "")  # fmt: skip
 
 
 def judge_fnv(case: Case, outputs: dict[str, str]) -> tuple[str, str]:
@@ -76,8 +128,10 @@ def judge_fnv(case: Case, outputs: dict[str, str]) -> tuple[str, str]:
     if len(outputs) > 1 or len(OPERATIONS[case.op][1]) != 1 or kind(case.op, name) != "hex" or "tol" in case.outputs:
         return PROTOCOL, "fnv=… stands for one exact output in hex, which %s has not" % case.op
     expected = "%016x" % kernels.fnv1a64(bytes.fromhex(case.outputs[name]))
-    good = outputs["fnv"].lower() == expected
-    return (PASS, "") if good else (FAIL, "fnv of %s: %s" % (name, difference(outputs["fnv"], expected)))
+    if outputs["fnv"].lower() == expected:
+        return PASS, ""
+    message = "fnv of %s: %s; the output or the FNV is wrong: reply with %s=… in its place to see where"
+    return FAIL, message % (name, difference(outputs["fnv"], expected), name)
 
 
 def difference(found: str, expected: str) -> str:
@@ -93,15 +147,6 @@ def difference(found: str, expected: str) -> str:
             len(found), len(expected), shorten(found) or "empty", shorten(expected) or "empty")  # fmt: skip
     first = next(i for i, (a, b) in enumerate(zip(found, expected)) if a != b) // 8 * 8
     return "differs from character %d on: %s, expected %s" % (first, shorten(found[first:]), shorten(expected[first:]))
-
-
-def within(value: str, expected: str, tolerance: str) -> bool:
-    """Are floats (hex of f32) as close to the expected ones as the case allows, each with its own tolerance?"""
-    try:
-        a, b, t = (f32_decode(bytes.fromhex(h)) for h in (value, expected, tolerance))
-    except ValueError:
-        return False
-    return len(a) == len(b) and all(abs(x - y) <= d or (math.isnan(x) and math.isnan(y)) for x, y, d in zip(a, b, t))
 
 
 def shorten(text: str) -> str:
@@ -141,10 +186,35 @@ def by_command(suite: Suite, words: list[str], timeout: float) -> Callable[[Case
     return ask
 
 
+def with_patience(ask: Callable[[Case], tuple[str, str]]) -> Callable[[Case], tuple[str, str]]:
+    """`ask`, until a program has hung too often: where it never answered no case is asked any more, else none of the
+    operation. A program that hangs on all of the suite would cost hours."""
+    hangs: Counter[str] = Counter()  # in a row, by operation
+    answered = False
+
+    def asked(case: Case) -> tuple[str, str]:
+        nonlocal answered
+        if hangs[case.op] >= PATIENCE or (not answered and sum(hangs.values()) >= PATIENCE):
+            what = case.op + " hung" if answered else "the program hung, and has answered nothing yet: does it flush"
+            what += "" if answered else " standard output after each reply?"
+            raise Failure(HANG, "not asked any more: %d times in a row %s" % (PATIENCE, what))
+        try:
+            word, rest = ask(case)
+        except Failure as failure:
+            hangs[case.op] = hangs[case.op] + 1 if failure.kind == HANG else 0
+            raise
+        hangs[case.op] = 0
+        answered = answered or word != SKIP.lower()
+        return word, rest
+
+    return asked
+
+
 def run(
     cases: Iterable[Case], ask: Callable[[Case], tuple[str, str]], xfail: dict[str, str], accept_only: bool = False
 ) -> Iterator[Outcome]:
     """One Outcome a case. xfail: reasons by case id. accept_only: the program tells acceptance alone, no outputs."""
+    ask = with_patience(ask)
     for case in cases:
         try:
             word, rest = ask(case)
@@ -198,22 +268,35 @@ def totals(outcomes: list[Outcome], version: str, strict: bool) -> tuple[str, bo
 
 
 def text_lines(outcomes: Iterable[Outcome], verbose: bool) -> Iterator[str]:
-    """A line for each case that did not pass; where many come out alike, for the first ones. For all with verbose."""
-    before, alike = ("", ""), 0
+    """A line for each case that did not pass; where many come out alike, for some of them. For all with verbose."""
+    op, last, alike = "", ("", ""), 0
+    shown: Counter[str] = Counter()  # of the operation, by outcome
+    hidden: Counter[str] = Counter()
+    flags: set[tuple[str, str]] = set()  # of those shown, with their outcome
     for o in outcomes:
-        if verbose or o.outcome not in (PASS, SKIP):
-            if (o.outcome, o.detail) != before or verbose:
-                yield from hidden(before[0], alike)
-                before, alike = (o.outcome, o.detail), 0
-            alike += 1
-            if alike <= ALIKE:
-                yield "%-11s %s  %s%s" % (o.outcome, o.case.id, o.case.op, ": " + o.detail if o.detail else "")
-    yield from hidden(before[0], alike)
+        if not verbose and o.outcome in (PASS, SKIP):
+            continue
+        if o.case.op != op:
+            yield from hidden_lines(op, hidden)
+            op = o.case.op
+            for known in (shown, hidden, flags):
+                known.clear()
+        alike = alike + 1 if (o.outcome, o.detail) == last else 1
+        last = o.outcome, o.detail
+        own = {(o.outcome, flag) for flag in o.case.flags}
+        if verbose or (alike <= ALIKE and (shown[o.outcome] < PER_OP or own - flags)):
+            shown[o.outcome] += 1
+            flags |= own
+            yield "%-11s %s  %s%s" % (o.outcome, o.case.id, o.case.op, ": " + o.detail if o.detail else "")
+        else:
+            hidden[o.outcome] += 1
+    yield from hidden_lines(op, hidden)
 
 
-def hidden(outcome: str, alike: int) -> list[str]:
-    """The line for those that text_lines left out."""
-    return ["%-11s … and %d more likewise (-v shows them)" % (outcome, alike - ALIKE)] if alike > ALIKE else []
+def hidden_lines(op: str, hidden: Counter[str]) -> Iterator[str]:
+    """The lines for those of an operation that text_lines left out, by outcome."""
+    for outcome, n in hidden.items():
+        yield "%-11s … and %d more of %s (-v shows all)" % (outcome, n, op)
 
 
 def tap_lines(outcomes: Iterable[Outcome], count: int, strict: bool) -> Iterator[str]:
