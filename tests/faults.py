@@ -145,21 +145,16 @@ GATES = [
         Fault("%d bytes" % size, lambda size=size: PLAIN[:size], "vqf.file.truncated", "error", size, None, "refuses")
         for size in (8, 232, 432, 448, 511)
     ),
-    # 5: what follows is that tensors are not what an arch of zeros calls for
+    # 5: the tensors show the value that was meant, so nothing follows from it
     *(
         Fault("%s 0 in the %d-byte form" % (name, form), word(name, 0, data),
-              "vqf.arch.header", "error", WORD[name], "arch." + name, "refuses", also)
+              "vqf.arch.header", "error", WORD[name], "arch." + name, "refuses")
         for form, data in ((448, PLAIN), (432, PLAIN_432))
-        for name, also in (
-            ("dim", [("vqf.plan.shape", ROWS[i].name) for i in range(14) if i not in (Q_NORM, K_NORM)]),
-            ("n_layers", [("vqf.plan.shape", ROWS[i].name) for i in range(ATTN_NORM, LM)]),
-            ("n_heads", [("vqf.plan.shape", "q4_q"), ("vqf.plan.shape", "q4_o")]),
-            ("head_dim", [("vqf.plan.shape", ROWS[i].name) for i in (Q_NORM, K_NORM, Q, K, V, OUT)]
-             + [("vqf.arch.shape", "arch.head_dim_full")]),
-            ("ffn_dim", [("vqf.plan.shape", ROWS[i].name) for i in (GATE, UP, DOWN)]),
-            ("vocab_size", [("vqf.plan.shape", "token_embed"), ("vqf.plan.shape", "q4_lm")]),
-        )
+        for name in ("dim", "n_layers", "n_heads", "head_dim", "ffn_dim", "vocab_size")
     ),
+    Fault("n_layers 0, and the tensors have 3, two bits apart", changed("layers", n_layers=0),
+          "vqf.arch.header", "error", WORD["n_layers"], "arch.n_layers", "refuses",
+          [("vqf.plan.shape", r.name) for r in MODELS["layers"][1] if r.name not in ("token_embed", "final_norm", "q4_lm")]),
     # 6: the size
     *(
         Fault("cut to %d bytes" % size, lambda size=size, data=data: data[:size],
@@ -377,7 +372,9 @@ FINDINGS = [
           "vqf.plan.shape", "error", at(index_of(model("layers"), "q4_k"), "qtype"), "q4_k", "accepts"),
     Fault("q4_v as F32 of as many bytes", mini({V: Row("q4_v", F32, 144, 1, 576)}),
           "vqf.plan.shape", "error", at(V, "qtype"), "q4_v", "accepts"),
-    Fault("a vocabulary of 36 over tensors of 32 rows", word("vocab_size", 36),
+    Fault("a vocabulary of 36 over tensors of 32 rows, one bit apart", word("vocab_size", 36),
+          "vqf.arch.shape", "error", WORD["vocab_size"], "arch.vocab_size", "accepts"),
+    Fault("a vocabulary of 44 over tensors of 32 rows, two bits apart", word("vocab_size", 44),
           "vqf.plan.shape", "error", at(EMBED, "qtype"), "token_embed", "accepts", [("vqf.plan.shape", "q4_lm")]),
     Fault("two layers of half a block each", lambda: build(*_half_blocks(), 0x20),
           "vqf.layer.shape", "error", at(7), "q4_k", "accepts", [("vqf.layer.shape", "q4_v")]),
@@ -437,7 +434,7 @@ FINDINGS = [
             ("has_vision", 1, "error", []),
             ("has_mrope", 0, "warning", []),
             ("has_mrope", 2, "warning", []),
-            ("n_kv_heads", 0, "error", [("vqf.plan.shape", "q4_k"), ("vqf.plan.shape", "q4_v")]),
+            ("n_kv_heads", 0, "error", []),
             ("n_kv_heads", 2, "error", [("vqf.plan.shape", "q4_k"), ("vqf.plan.shape", "q4_v")]),
             ("head_dim_full", 64, "warning", []),
             ("kv_lora_rank", 1, "warning", []),

@@ -194,6 +194,8 @@ PROVOKED: list[Callable[[], list[str]]] = [
     lambda: of_verify(flip(real("h448-signed"), 8 * 248), public_key=PUBLIC_KEY),
     lambda: [f.code for f in Verification.of_structure([], ["signature"]).findings],
     resign,
+    # the medium
+    lambda: of_audit(patch(real("h448-plain"), 12, "I", 15)),
     # more than the library takes on
     lambda: of_audit(faults.LIMIT.make()),
     lambda: of_audit(faults.many_layers(1 << 17)),

@@ -7,7 +7,7 @@ same. Of the data it reads the padding, and the matrices only as far as the firs
 
 from __future__ import annotations
 
-from vqfref.errors import FormatError, LimitError, UsageError, VqfrefError
+from vqfref.errors import FormatError, LimitError, UsageError, VqfrefError, did_you_mean
 from vqfref.findings import Findings
 from vqfref.vqf import structs
 from vqfref.vqf.geometry import Geometry, contradictions, layout_flags, q4_gate, q8_gate, tensors
@@ -21,6 +21,7 @@ from vqfref.vqf.head import (
     entry_offset,
     find_form,
     load_directory,
+    read_directory,
     with_transfer,
     zero_word,
 )
@@ -29,7 +30,7 @@ from vqfref.vqf.structs import DIR_OFFSET, HEADER_432, HEADER_448, QTYPES, SIG, 
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Iterator
+    from typing import Any, Iterable, Iterator
 
     from vqfref.findings import Finding
     from vqfref.source import Source
@@ -39,6 +40,13 @@ _U64 = 1 << 64
 MAX_SEARCH = 1 << 29  # what a search for bytes other than zero may cost: bytes, and PER_READ more for each read
 PER_READ = 4096  # so some 120,000 gaps and matrices; the largest known models have 47,000
 MAX_PADDING = 1 << 20  # of a gap no more is searched; it is a finding anyhow
+MAX_HINTS = 16  # unknown names for which a missing one is looked for; real files have none
+BLANK = {bytes(TENSOR.size): "zeros", b"\xff" * TENSOR.size: "ff"}  # entries of a medium that was erased
+# Words of arch that two tensors or more depend on, so that the directory can show which value was meant.
+SHOWN_WORDS = (
+    "dim", "n_layers", "n_heads", "n_kv_heads", "head_dim", "ffn_dim", "vocab_size", "vis_depth", "vis_hidden", "vis_ffn",
+    "vis_merge", "vis_out_dim", "vis_ds_count",
+)  # fmt: skip
 
 
 def audit(source: Source, *, q8_tile: int = 0) -> list[Finding]:
@@ -70,6 +78,25 @@ def _audit_gates(source: Source, found: Findings) -> Head | None:
         raise with_transfer(error, source) from None
 
 
+def all_tensors(arch: Any, flags: int, q8_tile: int = 0) -> dict[str, Geometry]:
+    """Every tensor of the format, by name, in the size that an arch gives it."""
+    return {t.name: t for t in tensors(arch._replace(has_q_norm=1), "84x", flags | structs.FLAG_VISION, q8_tile)}
+
+
+def called_for(arch: Any, flags: int, names: Iterable[str], q8_tile: int = 0) -> dict[str, Geometry]:
+    """The tensors that an arch calls for in a file that has these names: of the families that are there, all. Flags and
+    words of arch that contradict them are findings of their own."""
+    present = set(names).intersection(all_tensors(arch, flags | structs.FLAG_MOE, q8_tile))
+
+    def has(prefix: str) -> bool:
+        return any(name.startswith(prefix) for name in present)
+
+    families = "".join(family for family, prefix in (("8", "q8_"), ("4", "q4_"), ("x", "x8_")) if has(prefix))
+    flags = flags | structs.FLAG_VISION if has("v_") else flags & ~structs.FLAG_VISION
+    arch = arch._replace(has_q_norm=int(bool(arch.has_q_norm) or has("q_norm") or has("k_norm")))
+    return {t.name: t for t in tensors(arch, families, flags, q8_tile)}
+
+
 class _Audit:
     """The findings of one file, in the order of its parts."""
 
@@ -81,20 +108,25 @@ class _Audit:
         self.found = found
         self.add = found.add
         self.encrypted = bool(self.header.flags & structs.FLAG_ENC)
-        self.entries = load_directory(source, head)
+        entries = load_directory(source, head)
+        self.dir_end = DIR_OFFSET + TENSOR.size * len(entries)
+        stored = source.read_at(DIR_OFFSET, self.dir_end - DIR_OFFSET)
+        pieces = [stored[at : at + TENSOR.size] for at in range(0, len(stored), TENSOR.size)]
+        self.blank = {i: BLANK[piece] for i, piece in enumerate(pieces) if piece in BLANK}  # erased: no entries at all
+        self.entries = [e for e in entries if e.index not in self.blank]
         self.names = {e.name for e in self.entries}
         self.q8_tile = q8_tile
         self.search_left = MAX_SEARCH
+        self.hints_left = MAX_HINTS
         self.filled = self.header.file_len  # beyond it are the zeros of a download that was never filled
-        # The plan is that of the families which are there; flags and arch that contradict them are findings of their own.
+        self.mend_arch()
         flags = self.header.flags
-        every = tensors(self.arch._replace(has_q_norm=1), "84x", flags | structs.FLAG_VISION, q8_tile)
-        self.known = {t.name: t for t in every}
+        self.known = all_tensors(self.arch, flags, q8_tile)
         self.format_names = self.names.intersection([*self.known, "moe_router"])
-        families = "".join(f for f, prefix in (("8", "q8_"), ("4", "q4_"), ("x", "x8_")) if self._has(prefix))
-        flags = flags | structs.FLAG_VISION if self._has("v_") else flags & ~structs.FLAG_VISION
-        arch = self.arch._replace(has_q_norm=int(self.arch.has_q_norm or self._has("q_norm") or self._has("k_norm")))
-        self.plan = {t.name: t for t in tensors(arch, families, flags, q8_tile)}
+        self.plan = called_for(self.arch, flags, self.names, q8_tile)
+        # Writers leave out what is empty.
+        self.missing = [name for name, t in self.plan.items() if name not in self.names and t.nbytes]
+        self.lost = self.missing if len(self.missing) <= len(self.blank) else []  # with the erased entries
 
     def run(self) -> None:
         self.version_and_form()
@@ -116,6 +148,34 @@ class _Audit:
         if self.encrypted:
             self.add("note", "vqf.data.policy", "encrypted: padding and zeros in the data area can't be judged without "
                      "the passphrase", self.header.data_offset, None)  # fmt: skip
+
+    def mend_arch(self) -> None:
+        """One bit wrong in a word of arch makes every tensor wrong that depends on it. Where the directory agrees on the
+        value that the word had, say that, and judge all else by it."""
+        flags, entries = self.header.flags, {e.name: e for e in reversed(self.entries)}  # of a name, the first
+
+        def misfits(arch: Any) -> int:
+            known = all_tensors(arch, flags, self.q8_tile)
+            pairs = ((known[name], e) for name, e in entries.items() if name in known)
+            return sum((t.rows, t.cols) != (e.rows, e.cols) for t, e in pairs)
+
+        now = misfits(self.arch)
+        if now < 2:
+            return
+        tries = []
+        for word in SHOWN_WORDS:
+            for bit in range(32):
+                arch = self.arch._replace(**{word: getattr(self.arch, word) ^ 1 << bit})
+                tries.append((misfits(arch), word, arch))
+        best = min(t[0] for t in tries)
+        if best > now // 4 or sum(t[0] == best for t in tries) > 1:
+            return
+        _, word, arch = min(tries, key=lambda t: t[0])
+        was, fits = getattr(self.arch, word), getattr(arch, word)
+        if was or word not in POSITIVE:  # else gate 5 has said it
+            self.add("error", "vqf.arch.shape", "%d, but the directory fits %d, one bit apart; %d tensors would be wrong "
+                     "otherwise" % (was, fits, now - best), self._offset("arch." + word), "arch." + word)  # fmt: skip
+        self.arch = arch
 
     def _has(self, prefix: str) -> bool:
         return any(name.startswith(prefix) for name in self.format_names)
@@ -179,7 +239,8 @@ class _Audit:
 
     def arch_words(self) -> None:
         a = self.arch
-        q_norm, vision = "q_norm" in self.names or "k_norm" in self.names, self._has("v_")
+        q_norm = not {"q_norm", "k_norm"}.isdisjoint([*self.names, *self.lost])
+        vision = self._has("v_")
 
         def wrong(severity: str, name: str, message: str) -> None:
             self.add(severity, "vqf.arch.shape", message, self._offset("arch." + name), "arch." + name)
@@ -256,6 +317,7 @@ class _Audit:
     # -- the directory
 
     def directory(self) -> None:
+        self.erased()
         seen: set[str] = set()
         for e in self.entries:
             self._entry_name(e, seen)
@@ -272,6 +334,22 @@ class _Audit:
                 self.found.add_error(error, "refuses" if wrapped > self.header.file_len else "accepts")
             self._entry_geometry(e)
 
+    def erased(self) -> None:
+        """Each run of entries that were erased, as one finding."""
+        first = None
+        for i, kind in self.blank.items():
+            first = i if first is None else first
+            if self.blank.get(i + 1) == kind:
+                continue
+            which = "entry %d is" % i if first == i else "entries %d to %d are" % (first, i)
+            hint = "; lost with them: " + ", ".join(self.lost[:8]) + " …" * (len(self.lost) > 8) if self.lost else ""
+            if i == self.header.n_tensors - 1 and not self.missing:
+                hint = "; none is missing: is n_tensors %d?" % first
+            self.add("error", "vqf.erased.name", "%s nothing but %s: an erased sector, or never written%s" % (
+                which, kind, hint), DIR_OFFSET + TENSOR.size * first, None,
+                "refuses" if kind == "ff" else "accepts")  # fmt: skip
+            first = None
+
     def _entry_name(self, e: Entry, seen: set[str]) -> None:
         def wrong(severity: str, code: str, message: str, at: int = 0) -> None:
             self.add(severity, code, message, entry_offset(e) + at, e.name or None)
@@ -282,7 +360,8 @@ class _Audit:
         if not text:
             wrong("error", "vqf.empty.name", "entry %d has no name" % e.index)
         elif not text.isascii() or not text.decode("ascii").isprintable():
-            wrong("error", "vqf.ascii.name", "%r: expected printable ASCII" % text)
+            shown = repr(text) if text.strip(b"\xff") else "%d bytes ff" % len(text)
+            wrong("error", "vqf.ascii.name", "%s: expected printable ASCII" % shown)
         if any(rest):
             wrong("warning", "vqf.padding.name", "%s behind the name's NUL, expected zeros" % rest.hex(),
                   32 - len(rest.lstrip(b"\0")))  # fmt: skip
@@ -302,9 +381,10 @@ class _Audit:
                      entry_offset(e, "bytes"), e.name)  # fmt: skip
         known = self.known.get(e.name)
         if known is None and e.name:
-            self.add(
-                "warning", "vqf.plan.name", "not a name of the format: the engine ignores it", entry_offset(e), e.name
-            )
+            hint = did_you_mean(e.name, self.missing) if self.missing and self.hints_left > 0 else ""
+            self.hints_left -= 1
+            self.add("warning", "vqf.plan.name", "not a name of the format: the engine ignores it%s" % hint,
+                     entry_offset(e), e.name)  # fmt: skip
         if known is None:
             return
         if (known.qtype, known.rows, known.cols) != (e.qtype, e.rows, e.cols):
@@ -330,13 +410,11 @@ class _Audit:
                 self.add("warning", "vqf.order.layout", "its data lies before that of the entry ahead of it",
                          entry_offset(e, "offset"), e.name)  # fmt: skip
                 break
-        end = DIR_OFFSET + TENSOR.size * len(self.entries)
-        core = self._core()
-        for name, t in self.plan.items():
-            if name in self.names or t.nbytes == 0:  # writers leave out what is empty
-                continue
+        end, core = self.dir_end, self._core()
+        for name in self.missing if not self.lost else ():
             if name not in core or not self.names.isdisjoint(core[name]):  # else gate 13 names it
-                self.add("error", "vqf.plan.missing", "the arch calls for this tensor (%d bytes)" % t.nbytes, end, name)
+                self.add("error", "vqf.plan.missing", "the arch calls for this tensor (%d bytes)" % self.plan[name].nbytes,
+                         end, name)  # fmt: skip
         if self.header.data_offset != structs.align(end, structs.PAGE):
             self.add("note", "vqf.page.layout", "0x%x; the converter puts the data at 0x%x, the next page behind the "
                      "directory" % (self.header.data_offset, structs.align(end, structs.PAGE)),
@@ -352,7 +430,7 @@ class _Audit:
         return core
 
     def core(self) -> None:
-        end = DIR_OFFSET + TENSOR.size * len(self.entries)
+        end = self.dir_end
         for names in dict.fromkeys(self._core().values()):
             if self.names.isdisjoint(names):
                 self.add("error", "vqf.core.missing", "%s: the engine can't run without it" % " or ".join(names),
@@ -381,9 +459,8 @@ class _Audit:
 
     def padding(self, inside: list[Entry]) -> None:
         """Bytes that belong to nothing: behind the header, the directory, each tensor."""
-        dir_end = DIR_OFFSET + TENSOR.size * len(self.entries)
-        gaps = [("header", self.head.layout.size, DIR_OFFSET), ("directory", dir_end, self.header.data_offset)]
-        if not self.encrypted:
+        gaps = [("header", self.head.layout.size, DIR_OFFSET), ("directory", self.dir_end, self.header.data_offset)]
+        if not self.encrypted and not self.lost:  # what has lost its entry is no padding
             at, name = self.header.data_offset, "data_offset"
             for e in inside:
                 gaps.append((name, at, e.offset))
@@ -396,11 +473,23 @@ class _Audit:
             first = self._first_nonzero(start, min(stop, start + MAX_PADDING))
             if first is not None:
                 value = self.source.read_at(first, min(stop - first, 8)).hex()
-                self.add("warning", "vqf.padding.layout", "%s in the %d bytes of padding behind %s, expected zeros"
-                         % (value, stop - start, name), first, name)  # fmt: skip
+                hint = self._more_entries(start, stop) if name == "directory" else ""
+                self.add("warning", "vqf.padding.layout", "%s in the %d bytes of padding behind %s, expected zeros%s"
+                         % (value, stop - start, name, hint), first, name)  # fmt: skip
             if name not in ("header", "directory") and stop - start >= structs.TENSOR_ALIGN:
                 self.add("note", "vqf.gap.layout", "%d bytes behind %s that no tensor owns; writers leave at most 63"
                          % (stop - start, name), start, name)  # fmt: skip
+
+    def _more_entries(self, start: int, stop: int) -> str:
+        """Entries that follow the last of the directory, as n_tensors with a bit lost leaves them; in words."""
+        count = (min(stop, start + TENSOR.size * len(self.missing)) - start) // TENSOR.size
+        found = []
+        for e in read_directory(self.source.read_at(start, TENSOR.size * count), self.head):
+            if e.name not in self.missing:
+                break
+            found.append(e.name)
+        n = self.header.n_tensors + len(found)
+        return "; these are directory entries, %s: is n_tensors %d?" % (", ".join(found), n) if found else ""
 
     def zeros(self, inside: list[Entry]) -> None:
         """Matrices, and tails that the g256 encoder leaves out, that decode to nothing but zeros."""
