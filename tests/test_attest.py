@@ -290,9 +290,13 @@ class Making(Records):
             self.found(verify(record, output=output + b"x"), "attest.digest.tag", "attest.sm2.signature")
 
     def test_fields_that_follow_from_others_are_not_taken(self) -> None:
-        more = {"body_sha": "0" * 64, "digest": "0" * 64, "signature": "0" * 128, "algo": "none", "note": "x"}
+        more = {"body_sha": "0" * 64, "digest": "0" * 64, "signature": "0" * 128, "algo": "none"}
         record = attest.make({**FREE, **more}, REQUEST, OUTPUT, PRIVATE)
         self.assertEqual({**record, "signature": RECORD["signature"]}, RECORD)
+
+    def test_a_field_that_no_record_has_is_refused(self) -> None:
+        for name in ("note", "sig", "Model", ""):
+            self.refused(name, {**FREE, name: "x"})
 
     def test_a_missing_field_is_the_callers_fault(self) -> None:
         for name in FREE:

@@ -141,8 +141,11 @@ def verify(data: bytes, request: bytes, output: bytes, public_key: bytes, path: 
 def make(fields: dict[str, Any], request: bytes, output: bytes, d: int) -> dict[str, Any]:
     """A signed record from its free fields (all of COVERED but body_sha; schema is 3 if absent) and a private key.
 
-    Raises UsageError for a field that is missing or of the wrong type.
+    Raises UsageError for a field that is missing, unknown or of the wrong type.
     """
+    for name in fields:
+        if name not in ("schema", "algo", "digest", "signature", *COVERED):
+            raise UsageError("usage.attest.name", "no field of a record", field=name)
     record: dict[str, Any] = {"algo": ALGO}
     for name in ("schema", *COVERED):
         value = kernels.sm3(request).hex() if name == "body_sha" else fields.get(name, 3 if name == "schema" else None)

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import os
 
-from vqfref.errors import UnsupportedError, UsageError
-from vqfref.sink import AtomicFile
+from vqfref.errors import UsageError
+from vqfref.sink import AtomicFile, keep_sources
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -32,16 +32,18 @@ sys.exit(main())
 
 def write_pyz(path: str | os.PathLike[str], find: Callable[[], str]) -> int:
     """Write the archive, the suite of the folder that `find` gives inside, and return its size in bytes. Raises
-    UsageError where this runs from such an archive itself, UnsupportedError without the zipfile module, OSError."""
+    UsageError where this runs from such an archive itself, without the zipfile module, or where a file of the package or
+    the suite would be replaced; OSError."""
     try:
         import io
         import zipfile
     except ImportError:
-        raise UnsupportedError("usage.module.unsupported", "this Python has no zipfile module") from None
+        raise UsageError("usage.module.unsupported", "this Python has no zipfile module") from None
     package = os.path.dirname(os.path.abspath(__file__))
     if not os.path.isdir(package):
         raise UsageError("usage.pyz.unsupported", "this is a .pyz already: copy the file itself")
     suite = find()
+    keep_sources(path, [os.path.join(top, name) for top in (package, suite) for name in files(top, ())])
     members = {"vqfref/" + name: os.path.join(package, *name.split("/")) for name in files(package, ())}
     members = {name: place for name, place in members.items() if not name.startswith(SUITE)}
     names = sorted(files(suite, NOT_PACKED))
@@ -88,20 +90,31 @@ def unpacked_suite() -> str | None:
     except OSError:
         return None
     folder = os.path.join(os.environ.get("TMPDIR") or "/tmp", "vqfref-%s" % os.urandom(8).hex())
-    os.mkdir(folder, 0o700)
     places: list[str] = []
     atexit.register(_remove, folder, places)
-    for name in index.decode("utf-8").splitlines():
-        place = os.path.join(folder, *name.split("/"))
-        os.makedirs(os.path.dirname(place), exist_ok=True)
-        places.append(place)
-        with open(place, "wb") as file:
-            file.write(loader.get_data(os.path.join(archive, *(SUITE + name).split("/"))))
+    try:
+        os.mkdir(folder, 0o700)
+        for name in index.decode("utf-8").splitlines():
+            place = os.path.join(folder, *name.split("/"))
+            os.makedirs(os.path.dirname(place), exist_ok=True)
+            places.append(place)
+            with open(place, "wb") as file:
+                file.write(loader.get_data(os.path.join(archive, *(SUITE + name).split("/"))))
+    except OSError as error:
+        raise UsageError("usage.suite.limit", "the suite can't be unpacked into %s: %s; set TMPDIR to a folder with room for "
+                         "%d files" % (folder, error.strerror, index.count(b"\n"))) from None  # fmt: skip
     return folder
 
 
 def _remove(folder: str, places: list[str]) -> None:
-    """Remove what was unpacked; shutil is not on every image."""
+    """Remove what was unpacked, whatever signal comes; shutil is not on every image."""
+    try:
+        import signal
+    except ImportError:
+        pass
+    else:
+        for name in ("SIGINT", "SIGTERM", "SIGHUP"):
+            signal.signal(getattr(signal, name), signal.SIG_IGN)
     for place in places:
         try:
             os.remove(place)

@@ -231,10 +231,12 @@ class Publication:
         self._stale: list[str] = []
         try:
             os.mkdir(self._work)
+            os.mkdir(self._new)
         except OSError as error:
+            if os.path.isdir(self._work):
+                os.rmdir(self._work)
             error.filename = self.folder  # nobody knows the hidden name
             raise
-        os.mkdir(self._new)
 
     def file(self, name: str) -> AtomicFile:
         """A file of the publication, to be written in a `with` block."""

@@ -42,28 +42,32 @@ def main(argv: list[str] | None = None) -> int:
         sys.stdout = _nowhere()
     if sys.stderr is None:
         sys.stderr = _nowhere()
-    for stream in (sys.stdout, sys.stderr):
-        if hasattr(stream, "reconfigure"):
-            stream.reconfigure(errors="backslashreplace")
-    from vqfref.cli.output import say
-
-    if argv is None:
-        _end_by_exception()
     try:
+        for stream in (sys.stdout, sys.stderr):
+            if hasattr(stream, "reconfigure"):
+                stream.reconfigure(errors="backslashreplace")
+        if argv is None:
+            _end_by_exception()
         code = _run(args)
         sys.stdout.flush()
         return code
     except BrokenPipeError:
         code = PIPE
     except KeyboardInterrupt:
+        from vqfref.cli.output import say
+
         say("vqfref: interrupted")
         code = INTERRUPTED
     except Terminated as signal:
         code = 128 + signal.number
     except MemoryError:
+        from vqfref.cli.output import say
+
         say("vqfref: out of memory")
         code = IO_ERROR
     except OSError as error:
+        from vqfref.cli.output import say
+
         where = "%s: " % os.fsdecode(error.filename) if error.filename is not None else ""
         say("vqfref: %s%s" % (where, error.strerror or error))
         code = IO_ERROR
@@ -112,6 +116,7 @@ def _run(argv: list[str]) -> int:
     except SystemExit as stop:  # argparse has said why
         return int(stop.code or 0)
     try:
+        keep_inputs(args)
         return int(args.run(args))
     except UsageError as error:
         from vqfref.cli.output import say
@@ -123,6 +128,17 @@ def _run(argv: list[str]) -> int:
 
         report_error(args, error)
         return BAD
+
+
+def keep_inputs(args: argparse.Namespace) -> None:
+    """Raises UsageError where OUT is one of the files that a verb reads: a key, a passphrase, the weight file. The verbs
+    that rewrite a weight file may put the new one in its place."""
+    out = getattr(args, "out", None)
+    if isinstance(out, str):
+        from vqfref.sink import keep_sources
+
+        own = ("out", "file") if args.verb in VERBS["make"] else ("out",)
+        keep_sources(out, [v for name, v in vars(args).items() if name not in own and isinstance(v, str)])
 
 
 def build_parser(verb: str | None = None) -> argparse.ArgumentParser:
@@ -141,6 +157,11 @@ def build_parser(verb: str | None = None) -> argparse.ArgumentParser:
 
         def __init__(self, **kwargs: Any) -> None:
             super().__init__(formatter_class=Formatter, allow_abbrev=False, **kwargs)
+
+        def _print_message(self, message: str, file: Any = None) -> None:
+            """argparse's own leaves out that a disk is full or a pipe closed."""
+            if message:
+                (file or sys.stderr).write(message)
 
     parser = Parser(
         prog="vqfref",

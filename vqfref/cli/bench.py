@@ -40,17 +40,17 @@ def run_bench(args: argparse.Namespace) -> int:
 
     found = report.run(args.only, args.rounds, args.quick, progress=progress("measuring"))
     results = found["results"]
-    if args.svg:
-        from vqfref.sink import AtomicFile
-
-        with AtomicFile(args.svg) as file:
-            file.write(picture.svg(found).encode("utf-8"))
     if args.json:
         print(strictjson.dumps(found, indent=2))
     else:
         print(
             "\n".join([*report.heading(found), "", *table(report.cells(results), "  rr r"), "", *report.notes(results)])
         )
+    if args.svg:
+        from vqfref.sink import AtomicFile
+
+        with AtomicFile(args.svg) as file:
+            file.write(picture.svg(found).encode("utf-8"))
     wrong = [r for r in results if r["equal"] is False]
     for r in wrong:
         say("vqfref: the quick %s, %s, gives another result than the plain one" % (r["operation"], r["variant"]))

@@ -117,18 +117,22 @@ def run_plan(args: argparse.Namespace) -> int:
 def run_convert(args: argparse.Namespace) -> int:
     import os
 
+    from vqfref.cli.output import say
+    from vqfref.errors import UsageError, printable
     from vqfref.vqf.convert import convert
     from vqfref.vqf.reseal import Signer
 
     signer = None
     if args.priv is not None or os.environ.get(secrets.ENV_PRIVATE):
         signer = Signer(secrets.private_key(args), os.fsencode(args.id) if args.id else None)
+    elif args.id is not None:
+        raise UsageError("usage.id.missing", "--id without a key: the file would not be signed")
     passphrase = secrets.passphrase(args.passphrase_file)
     result = convert(args.file, args.out, args.wmode, **mode(args), legacy=args.legacy_rounding,
                      passphrase=passphrase or None, signer=signer, progress=progress("converting"))  # fmt: skip
     for finding in result.findings:
-        print(finding, file=sys.stderr)
-    print("%s: %d tensors, %s" % (args.out, len(result.plan.tensors), human(result.plan.size)))
+        say(str(finding))
+    print("%s: %d tensors, %s" % (printable(args.out), len(result.plan.tensors), human(result.plan.size)))
     return 0
 
 

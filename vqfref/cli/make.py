@@ -98,13 +98,20 @@ def run_keygen(args: argparse.Namespace) -> int:
         raise UsageError("usage.keygen.policy", "the private and the public key need two files")
     d = sm2.generate_private_key()
     pub = sm2.public_key_to_bytes(sm2.public_key(d)).hex() + "\n"
-    with AtomicFile(args.priv, mode=0o600, overwrite=False) as private:
-        private.write(b"%064x\n" % d)
-        if args.pub is None:
-            sys.stdout.write(pub)
-        else:  # inside, so that without it there is no private key either
-            with AtomicFile(args.pub, overwrite=False) as public:
-                public.write(pub.encode())
+    published = False
+    try:
+        with AtomicFile(args.priv, mode=0o600, overwrite=False) as private:
+            private.write(b"%064x\n" % d)
+            if args.pub is None:
+                sys.stdout.write(pub)
+            else:  # inside, so that without it there is no private key either
+                with AtomicFile(args.pub, overwrite=False) as public:
+                    public.write(pub.encode())
+                published = True
+    except BaseException:
+        if published:
+            os.remove(args.pub)
+        raise
     return 0
 
 
@@ -154,7 +161,10 @@ def run_set(args: argparse.Namespace) -> int:
             equals = ""
         if not equals:
             raise UsageError("usage.field.range", "%r: expected FIELD=NUMBER, or numbers with commas" % text)
-        fields[name[5:] if name.startswith("arch.") else name] = tuple(numbers)
+        name = name[5:] if name.startswith("arch.") else name
+        if name in fields:
+            raise UsageError("usage.field.duplicate", "%s is set twice" % name, field=name)
+        fields[name] = tuple(numbers)
     return rewrite(args, passphrase=secrets.passphrase(args.passphrase_file), fields=fields, **signer_if_given(args))
 
 

@@ -128,9 +128,10 @@ def value_pieces(f: WeightFile, args: argparse.Namespace) -> Iterator[bytes]:
     from vqfref.quant.floats import f32_encode
 
     chosen = selection(f, args)
+    pieces = [f.get_tensor(args.tensor, **chosen)] if chosen else f.values(args.tensor)  # refuses what is not there
     if args.form == "npy":
         yield npy_header(selected_shape(f, args))
-    for values in [f.get_tensor(args.tensor, **chosen)] if chosen else f.values(args.tensor):
+    for values in pieces:
         yield f32_encode(values)
 
 

@@ -253,7 +253,9 @@ def run_slice(args: argparse.Namespace) -> int:
         lines += ["  %(name)s %(dtype)s %(shape)s %(nbytes)d bytes, SM3 %(sm3)s" % r for r in rows]
         if args.out is not None:
             from vqfref.safetensors.writer import write
+            from vqfref.sink import keep_sources
 
+            keep_sources(args.out, [s.path for s in (*f.shards, f.residual) if s is not None and s.path is not None])
             write(args.out, tensors)
             lines.append("%s: %s" % (args.out, human(sum(len(p.data) for p in tensors.values()))))
         return finish(args, f.format, True, [], {"shape": list(part.shape), "tensors": rows}, lines)

@@ -5,11 +5,11 @@ from __future__ import annotations
 import os
 
 from vqfref import strictjson
-from vqfref.sink import AtomicFile
+from vqfref.sink import Publication
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any, Iterator
+    from typing import Any
 
     from vqfref.kat.cases import Case, Suite
 
@@ -22,24 +22,18 @@ def by_operation(cases: list[Case]) -> dict[str, list[Case]]:
     return found
 
 
-def export(suite: Suite, cases: list[Case], folder: str, form: str) -> Iterator[str]:
-    """Write one file an operation (one header for C) into a folder; yields their paths. Paths in the cases stay
+def export(suite: Suite, cases: list[Case], folder: str, form: str) -> list[str]:
+    """Write one file an operation (one header for C) into a folder, all or none; their paths. Paths in the cases stay
     relative to the suite."""
-    os.makedirs(folder, exist_ok=True)
     if form == "c":
-        path = os.path.join(folder, "vqfref_kat.h")
-        _write(path, c_header(suite, cases))
-        yield path
-        return
-    for op, group in by_operation(cases).items():
-        path = os.path.join(folder, op + (".txt" if form == "flat" else ".json"))
-        _write(path, flat(group) if form == "flat" else json_text(group))
-        yield path
-
-
-def _write(path: str, text: str) -> None:
-    with AtomicFile(path) as file:
-        file.write(text.encode("utf-8"))
+        texts = {"vqfref_kat.h": c_header(suite, cases)}
+    else:
+        suffix, text_of = (".txt", flat) if form == "flat" else (".json", json_text)
+        texts = {op + suffix: text_of(group) for op, group in by_operation(cases).items()}
+    with Publication(folder) as publication:
+        for name, text in texts.items():
+            publication.add(name, [text.encode("utf-8")])
+    return [os.path.join(folder, name) for name in texts]
 
 
 def as_dict(case: Case) -> dict[str, Any]:

@@ -234,8 +234,9 @@ def packed_field(layout: Any, name: str, value: Any) -> tuple[int, bytes]:
     try:
         if any(isinstance(v, float) and v - v != 0 for v in values):
             raise OverflowError("not a finite number")
-        packed = struct.pack("<%d%s" % (field.count, SIZES[field.type][0]), *values)
-        if name in POSITIVE_WORDS and not values[0] > 0:
+        form = "<%d%s" % (field.count, SIZES[field.type][0])
+        packed = struct.pack(form, *values)
+        if name in POSITIVE_WORDS and not struct.unpack(form, packed)[0] > 0:  # also what is too small for an f32
             raise OverflowError("not a positive number")
     except (struct.error, OverflowError) as error:
         raise UsageError("usage.field.range", "%s can't hold this: %s" % (name, error), field=name) from None
