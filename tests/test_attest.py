@@ -296,7 +296,9 @@ class Making(Records):
 
     def test_a_field_that_no_record_has_is_refused(self) -> None:
         for name in ("note", "sig", "Model", ""):
-            self.refused(name, {**FREE, name: "x"})
+            with self.assertRaises(UsageError) as caught:
+                attest.make({**FREE, name: "x"}, REQUEST, OUTPUT, PRIVATE)
+            self.assertEqual((caught.exception.code, caught.exception.field), ("usage.attest.name", name))
 
     def test_a_missing_field_is_the_callers_fault(self) -> None:
         for name in FREE:
