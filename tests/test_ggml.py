@@ -140,6 +140,10 @@ class Encoders(unittest.TestCase):
     def test_zeros_have_no_scale(self) -> None:
         for name, zeros in (("q4_0", "0080" + "88" * 16), ("q5_0", "0080" + "ff" * 4 + "00" * 16)):
             self.assertEqual(block(name, []), zeros)
+            for first, d in ((0.0, "0080"), (-0.0, "0000")):
+                self.assertEqual(block(name, [first] * 3), d + zeros[4:], name)
+                self.assertEqual(block(name, [first] + [-first] * 31), d + zeros[4:], name)
+                self.assertEqual(block(name, [math.nan, first, -first])[:4], d, name)
         for name in ("q4_1", "q5_1", "q8_0", "q8_1"):
             self.assertEqual(
                 block(name, []), "00" * ggml.TYPES[{"q4_1": 3, "q5_1": 7, "q8_0": 8, "q8_1": 9}[name]].block_bytes

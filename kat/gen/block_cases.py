@@ -48,6 +48,10 @@ FLAGS = {
     "tiny-d": "a scale so small that it is zero as a half, or its reciprocal infinite",
     "huge-d": "a scale that is infinite as a half",
     "zero-sign": "of zeros of both signs the first is the minimum",
+    "zero-first": "the first of nothing but zeros gives d its sign",
+    "finite": "K-quants refuse NaN and infinities",
+    "vqf-nan": "VQF's code for a NaN is 0, and no NaN is the largest",
+    "vqf-infinity": "an infinity makes VQF's d infinite, and all products zero or NaN",
     "group-256": "g256: one scale for 256 elements, zero bytes behind the last full group",
     "q8-1-sum": "s is the product of two halves, rounded to a half",
     "f8q8-saturate": "the scale byte ends at 448",
@@ -475,7 +479,20 @@ def q2_1_values() -> Iterator[tuple[str, str, str, Any]]:
 def ggml_values(name: str) -> Iterator[tuple[str, str, str, Any]]:
     """The same for GGML's types of 32."""
     zeros = np.zeros(32, "f4")
-    yield "zeros", "zeros: d = 0, unlike VQF's Q4_0", "zero-block", zeros
+    yield "zeros", "zeros: d = 0" + ", unlike VQF's Q4_0" * (name == "q4_0"), "zero-block", zeros
+    mixed = zeros.copy()
+    mixed[9:] = -0.0
+    signed = name in ("q4_0", "q5_0")
+    for key, text, x in (
+        ("minus-zeros", "negative zeros alone", -zeros), ("zeros-plus-first", "zeros of both signs, +0 first", mixed),
+        ("zeros-minus-first", "zeros of both signs, -0 first", -mixed),
+    ):  # fmt: skip
+        if name in ("q4_1", "q5_1") and key != "minus-zeros":
+            continue  # nobody says which zero is the maximum, whose difference to the minimum has a sign
+        prove(not signed or encode(name, x)[:2] == (b"\0\0" if np.signbit(x[0]) else b"\0\x80"), "d is first over -n")
+        text += ": d is the first over %d" % (-8 if name == "q4_0" else -16) if signed else ": d is +0"
+        text += ", m the first" * (name in ("q4_1", "q5_1"))
+        yield key, text, "zero-block" + " zero-first" * signed, x
     yield "two", "two blocks, each with its scale", "blocks", np.concatenate([ramp(5), ramp(-0.01)])
     yield "d-subnormal", "d is a subnormal half", "tiny-d", (ramp(1) * f32(2.0**-18)).astype("f4")
     yield "d-zero", "d is zero as a half, the codes are as ever", "tiny-d", (ramp(1) * f32(1e-9)).astype("f4")
@@ -535,6 +552,7 @@ def ggml_values(name: str) -> Iterator[tuple[str, str, str, Any]]:
 
 def f8q8_values() -> Iterator[tuple[str, str, str, Any]]:
     yield "zeros", "zeros", "zero-block", np.zeros(32, "f4")
+    yield "minus-zeros", "negative zeros: the scale byte is +0", "zero-block", -np.zeros(32, "f4")
     yield "halves", "halves between codes, both signs", "half-away", steps(127, 1) * f32(0.25)
     yield "below-half", "just below a half is 0", "half-away", near_a_half("f8q8", 0.5)
     x = ramp(1)
@@ -698,6 +716,65 @@ def k_inputs() -> Any:
     return np.frombuffer((KAT / "files" / "quant" / "kquants-input.f32").read_bytes(), "<f4").reshape(-1, 256)
 
 
+def vqf_not_finite(name: str) -> Iterator[tuple[str, str, str, Any, bytes]]:
+    """NaN and infinities for VQF's encoders, with the blocks by hand: integers whose d is 1, so that they are their codes.
+    C leaves open what they become; the format's text says it for readers and writers in other languages."""
+    whole = np.array([(7 * j) % 15 - 7 for j in range(32)], "f4")
+    if name in ("vqf_q8_0", "vqf_g256"):
+        whole[11] = 127
+    else:
+        whole[11] = -8
+    times = 8 if name == "vqf_g256" else 1
+
+    def block(d: float, codes: Any) -> bytes:
+        """codes: what a d of 1 makes of them, so less 8 in Q4_0."""
+        if name == "vqf_q4_0":
+            return half(d) + nibble_bytes([int(c) + 8 for c in codes])
+        return half(d) + bytes(int(c) & 255 for c in codes)
+
+    floor = 0 if name in ("vqf_q8_0", "vqf_g256") else -8  # what the code 0 is
+    for key, text, at in (
+        ("first", "a NaN first", (0,)), ("middle", "three NaN", (3, 17, 30)), ("last", "a NaN last", (31,)),
+    ):  # fmt: skip
+        x, codes = np.tile(whole, times), np.tile(whole, times)
+        x[list(at)] = np.nan
+        codes[list(at)] = floor
+        made = b"".join(block(1, c) for c in codes.reshape(-1, 32))
+        yield "nan-" + key, text + ": code 0, d as without", "vqf-nan", x, made
+    for key, sign in (("plus", 1), ("minus", -1)):
+        x, codes = np.tile(whole, times), np.zeros(32 * times)
+        x[5] = sign * np.inf
+        codes[5] = floor
+        d = np.inf if floor == 0 else -sign * np.inf
+        made = b"".join(block(d, c) for c in codes.reshape(-1, 32))
+        text = "an infinity: d is infinite, every product 0, the infinity's own a NaN"
+        yield "infinity-" + key, text, "vqf-infinity", x, made
+
+
+def q2_1_not_finite() -> Iterator[tuple[str, str, str, Any, bytes]]:
+    """The same for Q2_1, but for NaN, of which nobody says whether they are a half's smallest or largest value."""
+    codes = np.tile(np.arange(4), 4)
+    for key, value, m in (("plus", np.inf, 0.0), ("minus", -np.inf, -np.inf)):
+        x = np.tile(codes, 2).astype("f4")
+        x[5] = value
+        made = half(np.inf) + half(m) + half(1) + half(0) + bytes(4) + b"\xe4" * 4
+        text = "an infinity in the first half: its d is infinite, its codes are 0; the second is as ever"
+        yield "infinity-" + key, text, "vqf-infinity", x, made
+
+
+def k_not_finite(name: str) -> Iterator[tuple[str, str, Any]]:
+    whole = np.tile(ramp(1), 8)
+    for key, text, at, value in (
+        ("nan", "a NaN in the middle", 100, np.nan), ("nan-first", "a NaN first", 0, np.nan),
+        ("nan-second-block", "a NaN as the last of two blocks", 511, np.nan),
+        ("infinity", "an infinity", 7, np.inf), ("infinity-minus", "a negative infinity last", 255, -np.inf),
+    ):  # fmt: skip
+        x = np.tile(whole, 2) if at > 255 else whole.copy()
+        x[at] = value
+        prove((~np.isfinite(x)).sum() == 1, "one value is not finite")
+        yield key, text, x
+
+
 def values_for(name: str) -> Iterator[tuple[str, str, str, Any]]:
     if name == "vqf_g256":
         return g256_values()
@@ -723,6 +800,21 @@ def make_quantize(_: dict[str, Case]) -> Iterator[Case]:
         if name.endswith("k"):
             for key, text, flags, x, made in k_values(name):
                 yield one(key, text, flags, x, made, ENGINE)
+            zeros = np.zeros(256, "f4")
+            (made,) = (made for key, _, _, _, made in k_values(name) if key == "zeros")
+            for key, text, x in (
+                ("minus-zeros", "negative zeros alone", -zeros),
+                ("zeros-minus-first", "zeros of both signs, -0 first", np.append(-zeros[:9], zeros[9:])),
+            ):
+                source = "mistralrs 0.9.5 for +0; the rules know no sign of a zero"
+                yield one(key, text + ": as zeros", "k-zero", x, made, source)
+            for key, text, x in k_not_finite(name):
+                into = {"type": name, "f32": floats(x)}
+                source = "the format: not tried with the engine, to be refused"
+                yield case(
+                    "quantize-%s-not-%s" % (slug(name), key), text, source, "finite", into, error="range",
+                    level="recommended",
+                )  # fmt: skip
             if name in OPPOSITE:
                 x = np.zeros(256, "f4")
                 x[:16], x[16:32] = 1, -1
@@ -735,8 +827,11 @@ def make_quantize(_: dict[str, Case]) -> Iterator[Case]:
             source = GGUF_PY if name in ("q4_0", "q4_1", "q5_0", "q5_1", "q8_0") else source
             for key, text, flags, x in values_for(name):
                 x = np.asarray(x, "f4")
-                beyond = source == GGUF_PY and is_beyond_gguf(x.reshape(-1, elements))
+                beyond = source == GGUF_PY and is_beyond_gguf(name, x.reshape(-1, elements))
                 yield one(key, text, flags, x, encode(name, x), GENERATOR if beyond else source)
+        if name.startswith("vqf_"):
+            for key, text, flags, x, made in q2_1_not_finite() if name == "vqf_q2_1" else vqf_not_finite(name):
+                yield {**one(key, text, flags, x, made, "the format's text, by hand"), "level": "recommended"}
         yield one("none", "no value at all", "", np.zeros(0, "f4"), b"", GENERATOR)
         x = floats(np.tile(ramp(1), 10)[: elements + 1])
         cuts: list[tuple[str, bytes, str]] = [("cut", x[: 4 * elements - 1], "the last value without its last byte")]

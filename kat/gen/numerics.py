@@ -299,7 +299,8 @@ def make_e4m3_encode(_: dict[str, Case]) -> Iterator[Case]:
         yield one(name, "half-way between all normal numbers, or next to it", "half-even carry", x)
     yield one("subnormal", "the subnormal numbers", "subnormal", every[1:8])
     for name, x in zip(("ties", "below-ties", "above-ties"), between(every[:8], every[1:9])):
-        yield one("subnormal-" + name, "the same for subnormal numbers", "subnormal half-even", x)
+        text = "%s between subnormal numbers" % name.replace("-", " ")
+        yield one("subnormal-" + name, text, "subnormal half-even", x)
     yield one("underflow", "what is at most half the smallest number", "subnormal half-even", [2.0**-10, 1e-5, 1e-45])
     yield one("zeros", "zeros", "signed-zero", [0.0])
     yield one("saturate", "448 and more", "saturate", [447.9, 448, 449, 463.9, 464, 464.1, 480, 512, 1e9, 3.4028235e38])
@@ -445,8 +446,8 @@ def make_block_sums(_: dict[str, Case]) -> Iterator[Case]:
         for key, flags, error, text, w2, x2 in (
             ("row-short", "whole-blocks", "truncated", "a row without its last byte", w[:-1], x),
             ("row-long", "whole-blocks", "truncated", "a byte behind the row", w + b"\0", x),
-            ("x-short", "whole-blocks", "truncated", "a vector of 63", w, x[:-1]),
-            ("x-long", "whole-blocks", "truncated", "a vector of 65", w, x + b"\0"),
+            ("x-short", "vector-length", "shape", "a vector of 63 for a row of 64", w, x[:-1]),
+            ("x-long", "vector-length", "shape", "a vector of 65 for a row of 64", w, x + b"\0"),
             ("x-fewer", "vector-length", "shape", "a vector of one block for a row of two", w, x[:32]),
             ("x-more", "vector-length", "shape", "a vector of three blocks for a row of two", w, x + x[:32]),
             ("x-none", "vector-length", "shape", "no vector for a row of two blocks", w, b""),

@@ -126,7 +126,7 @@ def encode(name: str, values: Any, how: str = "") -> bytes:
         return b""
     with np.errstate(all="ignore"):
         made: bytes = ENCODERS[name.rstrip("23468") if name.startswith("afq") else name](name, x, how)
-        if how == "" and name in GGUF_ENCODES and not is_beyond_gguf(x):
+        if how == "" and name in GGUF_ENCODES and not is_beyond_gguf(name, x):
             theirs = gguf.quants.quantize(x, gguf.GGMLQuantizationType[GGUF[name]]).tobytes()
             prove(made == theirs, "gguf-py makes the same of it: %s" % name)
         theirs = getattr(vqf, name[4:], None) if how == "" and name.startswith("vqf_") else None
@@ -134,10 +134,11 @@ def encode(name: str, values: Any, how: str = "") -> bytes:
     return made
 
 
-def is_beyond_gguf(x: Any) -> bool:
+def is_beyond_gguf(name: str, x: Any) -> bool:
     """Zeros of both signs, of which numpy's minimum takes any, or a reciprocal of d that is infinite."""
     zeros, tops = np.signbit(x[x == 0]), np.abs(x).max(axis=1)
-    return bool((zeros.any() and not zeros.all()) or (tops[tops > 0] < 2.0**-120).any())
+    any_zero = name in ("q4_1", "q5_1") and zeros.any() and not zeros.all()
+    return bool(any_zero or (tops[tops > 0] < 2.0**-120).any())
 
 
 def scaled(x: Any, d: Any, how: str) -> Any:

@@ -34,6 +34,11 @@ if TYPE_CHECKING:
 
 SOURCE = "generator; SM3 and the verdict over the signature by OpenSSL 3"
 
+FIXED = (
+    'the format: schema (2 or 3), algo "SM2-SM3", model_fp (64 hex), body_sha (64 hex), digest (64 hex), signature '
+    "(128 hex, r \u2016 s)"
+)
+
 # What a flag's cases catch.
 FLAGS = {
     "attest-schema": "the magic of schema 2 and of schema 3",
@@ -108,10 +113,10 @@ def text(record: Record) -> bytes:
 
 def one(
     name: str, comment: str, flags: str, record: bytes, error: str | None = None, request: bytes = REQUEST,
-    output: bytes = OUTPUT, pub: bytes | None = None, **more: Any,
+    output: bytes = OUTPUT, pub: bytes | None = None, source: str = SOURCE, **more: Any,
 ) -> Case:  # fmt: skip
     into = {"record": record, "request": request, "output": output, "pub": raw(KEY) if pub is None else pub}
-    return case("attest-" + name, comment, SOURCE, flags, into, error=error, **more)
+    return case("attest-" + name, comment, source, flags, into, error=error, **more)
 
 
 def valid() -> Iterator[Case]:
@@ -244,13 +249,13 @@ def badly_signed() -> Iterator[Case]:
     good = signed("twin")
     digest = bytes.fromhex(good["digest"])
     r, s = int(good["signature"][:64], 16), int(good["signature"][64:], 16)
-    for name, u, v in (
-        ("r-other", r ^ 1, s), ("s-other", r, s ^ 1), ("swapped", s, r), ("s-negated", r, n - s),
-        ("r-negated", n - r, s),
+    for name, comment, u, v in (
+        ("r-other", "the lowest bit of r flipped", r ^ 1, s), ("s-other", "the lowest bit of s flipped", r, s ^ 1),
+        ("swapped", "s, then r", s, r), ("s-negated", "n - s for s", r, n - s), ("r-negated", "n - r for r", n - r, s),
     ):  # fmt: skip
         prove(not is_signature(KEY, USER_ID, digest, u, v), "OpenSSL refuses it")
         record = {**good, "signature": (b32(u) + b32(v)).hex()}
-        yield one("not-signature-" + name, "another r or s", "attest-signature", text(record), "signature")
+        yield one("not-signature-" + name, comment, "attest-signature", text(record), "signature")
     for name, comment, user_id in (
         ("no-id", "an empty user id", b""), ("default-id", "the default id", b"1234567812345678"),
         ("vqf-id", "the id of VQF files", b"VLLM-VQF-1"),
@@ -284,14 +289,14 @@ def badly_signed() -> Iterator[Case]:
         "not-key-minus", "the point with -y is trusted", "attest-signature", text(good), "signature",
         pub=raw((KEY[0], p - KEY[1])),
     )  # fmt: skip
-    for name, u, v in (
-        ("r-0", 0, s), ("s-0", r, 0), ("both-0", 0, 0), ("r-n", n, s), ("s-n", r, n), ("r-top", (1 << 256) - 1, s),
-        ("s-top", r, (1 << 256) - 1), ("r-plus-s-n", r, n - r),
+    top = (1 << 256) - 1
+    for name, comment, u, v in (
+        ("r-0", "r = 0", 0, s), ("s-0", "s = 0", r, 0), ("both-0", "r = s = 0", 0, 0), ("r-n", "r = n", n, s),
+        ("s-n", "s = n", r, n), ("r-top", "r = 2^256 - 1", top, s), ("s-top", "s = 2^256 - 1", r, top),
+        ("r-plus-s-n", "r + s = n", r, n - r),
     ):  # fmt: skip
         record = {**good, "signature": (b32(u) + b32(v)).hex()}
-        yield one(
-            "not-signature-" + name, "r or s out of range, or r + s = n", "attest-signature", text(record), "signature"
-        )
+        yield one("not-signature-" + name, comment, "attest-signature", text(record), "signature")
     x, y = KEY
     for name, comment, pub, error in (
         ("off-curve", "y + 1", b32(x) + b32(y + 1), "point"), ("zeros", "64 zero bytes", bytes(64), "point"),
@@ -358,8 +363,15 @@ def malformed() -> Iterator[Case]:
     ):  # fmt: skip
         yield one("not-algo-" + name, 'algo "%s"' % algo, "attest-algo", text({**good, "algo": algo}), "unsupported")
     for name, field, value in (
-        ("schema-text", "schema", "3"), ("schema-float", "schema", 3.0), ("schema-null", "schema", None),
-        ("schema-list", "schema", [3]), ("algo-null", "algo", None), ("algo-list", "algo", ["SM2-SM3"]),
+        ("schema-text", "schema", "3"), ("schema-null", "schema", None), ("schema-list", "schema", [3]),
+        ("algo-null", "algo", None), ("algo-list", "algo", ["SM2-SM3"]), ("model-fp-number", "model_fp", 0),
+        ("body-sha-null", "body_sha", None),
+    ):  # fmt: skip
+        record = signed("type " + name, **{field: value})
+        comment = "%s is %s, and signed so" % (field, json.dumps(value))
+        yield one("not-type-" + name, comment, "attest-types", text(record), "json", source=FIXED)
+    for name, field, value in (
+        ("schema-float", "schema", 3.0),
         ("n-tokens-text", "n_tokens", "1"), ("n-tokens-float", "n_tokens", 1.0), ("n-tokens-negative", "n_tokens", -1),
         ("n-tokens-true", "n_tokens", True), ("n-tokens-null", "n_tokens", None),
         ("n-tokens-2-64", "n_tokens", 1 << 64), ("prompt-tokens-text", "prompt_tokens", "12"),
@@ -368,14 +380,20 @@ def malformed() -> Iterator[Case]:
         ("ts-false", "ts", False), ("ts-null", "ts", None), ("ts-2-64", "ts", 1 << 64),
         ("model-number", "model", 7), ("model-null", "model", None), ("device-list", "device", []),
         ("user-object", "user", {}), ("user-true", "user", True), ("params-object", "params", {"top_p": 1}),
-        ("finish-null", "finish", None), ("model-fp-number", "model_fp", 0), ("body-sha-null", "body_sha", None),
+        ("finish-null", "finish", None),
     ):  # fmt: skip
         record = signed("type " + name, **{field: value})
-        comment = "%s is %s, and signed so" % (field, json.dumps(value))
-        yield one("not-type-" + name, comment, "attest-types", text(record), "json")
+        comment = "%s is %s, signed as JSON writes it; the format fixes no type here, a careful reader does"
+        yield one(
+            "not-type-" + name, comment % (field, json.dumps(value)), "attest-types", text(record), "json",
+            level="recommended",
+        )  # fmt: skip
     exponent = whole.replace(b'"prompt_tokens":12', b'"prompt_tokens":1.2e1')
     prove(exponent != whole, "replaced")
-    yield one("not-type-exponent", "prompt_tokens is 1.2e1", "attest-types", exponent, "json")
+    yield one(
+        "not-type-exponent", "prompt_tokens is 1.2e1 for the 12 that is signed; a careful reader takes no float",
+        "attest-types", exponent, "json", level="recommended",
+    )  # fmt: skip
     for name, field, value in (
         ("digest-63", "digest", good["digest"][:-1]), ("digest-66", "digest", good["digest"] + "00"),
         ("digest-empty", "digest", ""), ("digest-0x", "digest", "0x" + good["digest"]),
@@ -388,21 +406,34 @@ def malformed() -> Iterator[Case]:
         ("signature-spaced", "signature", good["signature"][:64] + " " + good["signature"][64:]),
         ("digest-null", "digest", None), ("signature-null", "signature", None), ("signature-number", "signature", 1),
     ):  # fmt: skip
-        yield one("not-hex-" + name, "%s of another form" % field, "attest-hex", text({**good, field: value}), "json")
+        form = "%d hex digits" % (128 if field == "signature" else 64)
+        found = "%d characters" % len(value) if isinstance(value, str) else json.dumps(value)
+        found += ", one of them no digit" if found in ("64 characters", "128 characters") else ""
+        comment, record = "%s is %s, not %s" % (field, found, form), text({**good, field: value})
+        yield one("not-hex-" + name, comment, "attest-hex", record, "json", source=FIXED)
     for name, field, value in (
         ("model-fp-63", "model_fp", good["model_fp"][:-1]), ("model-fp-not-hex", "model_fp", "x" * 64),
         ("model-fp-empty", "model_fp", ""), ("model-fp-65", "model_fp", good["model_fp"] + "0"),
         ("body-sha-62", "body_sha", good["body_sha"][:-2]), ("body-sha-empty", "body_sha", ""),
         ("body-sha-base64", "body_sha", "U00z" * 16),
     ):  # fmt: skip
-        yield one(
-            "not-hex-" + name, "%s of another form, and signed so" % field, "attest-hex",
-            text(signed(name, **{field: value})), "json",
-        )  # fmt: skip
+        prove(len(value) != 64 or set(value) - set("0123456789abcdefABCDEF"), "not 64 hex digits")
+        no_digits = ", not all of them digits" if len(value) == 64 else ""
+        comment = "%s is %d characters%s, not 64 hex digits; signed so" % (field, len(value), no_digits)
+        record = text(signed(name, **{field: value}))
+        yield one("not-hex-" + name, comment, "attest-hex", record, "json", source=FIXED)
     deep = whole[:-1] + b',"x":' + b"[" * 1000 + b"]" * 1000 + b"}"
-    yield one("not-depth", "1000 arrays inside each other in a further field", "attest-json", deep, "limit")
-    digits = whole.replace(b":12,", b":1%s," % (b"0" * 2000))
-    yield one("not-digits", "a number of 2001 digits", "attest-types", digits, "limit")
+    yield one(
+        "not-depth", "1000 arrays inside each other in a field that nothing covers; all else is right", "attest-json",
+        deep, "limit", level="recommended",
+    )  # fmt: skip
+    shallow = whole[:-1] + b',"x":' + b"[" * 32 + b"]" * 32 + b"}"
+    yield one("depth-33", "32 arrays inside each other in a field that nothing covers", "attest-json", shallow)
+    digits = text(signed("digits", prompt_tokens=10**2000))
+    yield one(
+        "not-digits", "prompt_tokens is a number of 2001 digits, and signed so", "attest-types", digits, "limit",
+        level="recommended",
+    )  # fmt: skip
 
 
 def make_attest(_: dict[str, Case]) -> Iterator[Case]:

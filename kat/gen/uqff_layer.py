@@ -48,7 +48,7 @@ from uqff import (
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Iterator, Tuple
+    from typing import Any, Iterator, Tuple
 
     from suite import Case
     from uqff import Edit, Layer, Tensor, Tensors
@@ -107,6 +107,9 @@ Q4, DENSE, H4, F8, A4 = ggml(2, 2, 32), unquant("F32", 2, 3), hqq(4, 4, 32), fp8
 F5, MX = f8q8(2, 32), mxfp4(2, 64)
 TWINS = {"ggml": Q4, "unquant": DENSE, "hqq": H4, "fp8": F8, "afq": A4, "f8q8": F5, "mxfp4": MX}
 YES, NO = "required", "recommended"
+# A payload that does not fit its shape is two rules of the format: G6, where a short one is read past its end, and Q3,
+# where shape, payload and num_blocks are to agree.
+RULES = {"q4_0": "; G6: a short payload is bounds, a long one shape", "f8q8": "; Q3: shape"}
 
 
 # ---- what is good
@@ -176,7 +179,7 @@ def made_layers() -> Iterator[tuple[str, str, str, Layer, Tensor | None, str, st
         if name in ("afq2", "afq4", "afq8", "hqq8", "q4_1"):  # the folders have the others
             flags = {"a": "uqff-afq-bits", "h": "uqff-hqq-bits"}.get(name[0], "uqff-ggml")
             yield (
-                name.replace("_", "-"), "a layer that the engine wrote", flags, engine_layer(name), None, ENGINE,
+                name.replace("_", "-"), "a layer of %s that the engine wrote" % name, flags, engine_layer(name), None, ENGINE,
                 "required",
             )  # fmt: skip
     for code, (label, elements, size) in GGML.items():
@@ -185,7 +188,8 @@ def made_layers() -> Iterator[tuple[str, str, str, Layer, Tensor | None, str, st
             layer = {**ggml(code, 4, 256), "": ("U8", (4 * size,), blocks)}
             level = "recommended" if label == "q8k" else "required"
             source = "mistralrs 0.9.5 wrote it; %s decodes it" % ("numpy" if label == "q8k" else PEER)
-            yield "rows-" + label, "four rows that the engine wrote", "uqff-ggml", layer, None, source, level
+            comment = "four rows of %s that the engine wrote" % label
+            yield "rows-" + label, comment, "uqff-ggml", layer, None, source, level
     for code, shape in (
         (0, (3, 5)), (1, (3, 5)), (30, (3, 5)), (2, (32,)), (3, (2, 3, 32)), (6, (1, 1, 64)), (8, (3, 2, 32)),
         (10, (2, 1, 256)),
@@ -204,7 +208,8 @@ def made_layers() -> Iterator[tuple[str, str, str, Layer, Tensor | None, str, st
         for shape in ((3, 5), (2, 3, 5)):
             name = "unquant-%s-rank-%d" % (dtype.lower(), len(shape))
             flags = "uqff-unquant" + " uqff-stack" * (len(shape) == 3)
-            yield name, "a dense layer", flags, unquant(dtype, *shape), None, SPEC, "required"
+            comment = "a dense layer of %s, shape %s" % (dtype, list(shape))
+            yield name, comment, flags, unquant(dtype, *shape), None, SPEC, "required"
     for bits in PER_WORD:
         for group in (64, 40):
             name = "hqq%d-group-%s" % (bits, group)
@@ -222,6 +227,11 @@ def made_layers() -> Iterator[tuple[str, str, str, Layer, Tensor | None, str, st
     yield (
         "hqq4-other-options", "round_zeros 1, no steps: nothing changes", "uqff-hqq-bits", {**hqq(4, 4, 32), **edit},
         None, SPEC, "required",
+    )  # fmt: skip
+    edit = {".round_zeros": u8(255), ".channel_wise": u8(255), ".optimization_steps": u32(0xFFFFFFFF)}
+    yield (
+        "hqq4-highest-options", "round_zeros and channel_wise 255, 2^32 - 1 steps: nothing changes", "uqff-hqq-bits",
+        {**hqq(4, 4, 32), **edit}, None, SPEC, "recommended",
     )  # fmt: skip
     yield "fp8-all-bytes", "all bytes but NaN", "uqff-fp8", fp8(2, 127), None, SPEC, "required"
     yield "fp8-scale-0", "a scale of 0", "uqff-fp8", fp8(2, 4, scale=0.0), None, SPEC, "required"
@@ -262,6 +272,18 @@ def made_layers() -> Iterator[tuple[str, str, str, Layer, Tensor | None, str, st
             "bias-" + dtype.lower().replace("_", "-"), "a bias of " + dtype, "uqff-bias", afq(4, 2, 64), bias, SPEC,
             "required",
         )  # fmt: skip
+    flat = f8q8(2, 32)
+    yield (
+        "f8q8-payload-rank-2", "a payload of shape [2, 33]", "uqff-flat", {**flat, "": ("U8", (2, 33), flat[""][2])},
+        None, SPEC, "required",
+    )  # fmt: skip
+    for name, layer, why in (
+        ("fp8", fp8(2, 4), "; the engine loads it, and fails in forward"),
+        ("mxfp4", mxfp4(2, 32), "; the engine loads it, and fails in forward"), ("f8q8", f8q8(2, 32), ""),
+        ("hqq", hqq(4, 2, 64), ""), ("unquant", unquant("F32", 2, 3), ""),
+    ):  # fmt: skip
+        comment, bias = "an F32 bias beside a weight of %s%s" % (name, why), smooth("bias", "F32", 2)
+        yield "bias-beside-" + name, comment, "uqff-bias", layer, bias, SPEC, "required"
     yield (
         "bias-of-stack", "a bias of [experts, out]", "uqff-bias uqff-stack", afq(4, 2, 3, 64),
         smooth("bias", "F32", 2, 3), SPEC, "required",
@@ -270,13 +292,38 @@ def made_layers() -> Iterator[tuple[str, str, str, Layer, Tensor | None, str, st
         ("suffix", {".quux": u8(1)}), ("other-family", {".scales": smooth("x", "F32", 2)}),
         ("nested", {".a.b": u32(1)}),
     ):  # fmt: skip
-        yield (
-            "extra-" + name, "an entry of no family beside it", "uqff-extra", {**ggml(2, 2, 32), **edit}, None, PEER,
-            "required",
-        )  # fmt: skip
+        comment = "an entry weight%s, which is none of its family" % "".join(edit)
+        yield "extra-" + name, comment, "uqff-extra", {**ggml(2, 2, 32), **edit}, None, PEER, "required"
+    for name, layer, extra in (
+        ("unquant-scales", unquant("F32", 2, 3), {".scales": blank("F32", 2)}),
+        ("afq-shape", afq(4, 2, 64), {".shape": u32s(3, 64)}), ("mxfp4-shape", mxfp4(2, 32), {".shape": u32s(3, 32)}),
+        ("fp8-shape", fp8(2, 4), {".shape": u32s(4, 2)}), ("hqq-biases", hqq(4, 2, 64), {".biases": blank("F32", 2)}),
+        ("f8q8-dtype", f8q8(2, 32), {".dtype": u32(99)}),
+    ):  # fmt: skip
+        comment = "an entry weight%s, which this family does not read" % "".join(extra)
+        yield "extra-" + name, comment, "uqff-extra", {**layer, **extra}, None, SPEC, "required"
 
 
 # ---- what is not
+
+
+def told(layer: Layer, edit: Edit) -> str:
+    """What is edited, beside what is as it was."""
+
+    def facts(tensors: Edit) -> str:
+        found = []
+        for suffix, t in tensors.items():
+            value: Any = list(t[1])
+            if suffix == ".shape":
+                value = np.frombuffer(t[2], "<u4").tolist()
+            elif suffix in (".bits", ".group_size"):
+                value = number(t)
+            found.append("%s %s" % (suffix[1:] or "weight", value))
+        return ", ".join(found)
+
+    fixed = (".format", ".axis", ".optimization_steps", ".round_zeros", ".channel_wise", *edit)
+    rest = facts({s: t for s, t in layer.items() if s not in fixed})
+    return facts(edit) + (", beside " + rest if rest else "")
 
 
 def faulty_tags() -> Iterator[Fault]:
@@ -507,10 +554,7 @@ def faulty_hqq() -> Iterator[Fault]:
         ("elements-floor", {**{s: hqq(4, 2, 32)[s] for s in ("", ".scales", ".zeros")}, ".shape": u32s(3, 31)}),
         ("group-above", {".group_size": u32((1 << 32) - 64)}),
     ):  # fmt: skip
-        yield (
-            "hqq-" + name, "of 4 bits, shape [4, 32], groups of 64: another %s" % name, "uqff-geometry", "shape", NO,
-            H4, edit,
-        )  # fmt: skip
+        yield "hqq-" + name, told(H4, edit), "uqff-geometry", "shape", NO, H4, edit
     for bits, group in ((4, 1), (4, 63), (2, 2), (2, 62), (1, 4), (1, 60)):
         wrong = hqq(bits, 2, group, group=group)
         prove(wrong[""][1] == (-(-group // PER_WORD[bits]), 2), "nothing else is wrong: its rows are rounded up")
@@ -561,10 +605,7 @@ def faulty_afq() -> Iterator[Fault]:
         ("bits-other", {".bits": u8(8)}), ("bits-less", {".bits": u8(3)}), ("group-other", {".group_size": u8(32)}),
         ("group-more", {".group_size": u8(128)}),
     ):  # fmt: skip
-        yield (
-            "afq-" + name, "of 4 bits, shape [2, 64], groups of 64: another %s" % name, "uqff-geometry", "shape", NO,
-            A4, edit,
-        )  # fmt: skip
+        yield "afq-" + name, told(A4, edit), "uqff-geometry", "shape", NO, A4, edit
     for name, edit in (
         ("scales-more", {".scales": blank("U8", 2, 3)}), ("scales-less", {".scales": blank("U8", 2, 1)}),
         ("scales-rows", {".scales": blank("U8", 1, 2)}),
@@ -575,7 +616,7 @@ def faulty_afq() -> Iterator[Fault]:
         ("weight-flat", {"": blank("U8", 64)}),
         ("weight-scalar", {"": blank("U8")}),
     ):  # fmt: skip
-        yield "mxfp4-" + name, "of shape [2, 64]: another %s" % name, "uqff-geometry", "shape", NO, MX, edit
+        yield "mxfp4-" + name, told(MX, edit), "uqff-geometry", "shape", NO, MX, edit
 
 
 def faulty_f8q8() -> Iterator[Fault]:
@@ -662,7 +703,8 @@ def make_uqff_layer(files: dict[str, bytes]) -> Iterator[Case]:
         prove(hashlib.sha256(decoded(layer).tobytes()).hexdigest() == sha256, "the engine's values of " + name)
         flags = families[number(layer[".format"])]
         level = "recommended" if label_of(layer) in ("q8_1", "q8k") else "required"
-        yield good(name, "a layer of a folder that the engine wrote", ENGINE, flags, key, path, layer, level)
+        comment = "the engine's layer %s of %s" % (key, path.rpartition("/")[2])
+        yield good(name, comment, ENGINE, flags, key, path, layer, level)
     for name, comment, flags, layer, bias, source, level in made_layers():
         path = place.shard("layer-" + name, sound({**version(), **named(layer, bias)}))
         yield good(name, comment, source, flags, KEY, path, layer, level)
@@ -700,7 +742,9 @@ def make_uqff_layer(files: dict[str, bytes]) -> Iterator[Case]:
                 "twin-" + label.replace("_", "-"), "the good twin of those that follow", SPEC, "", KEY, twins[label],
                 layer,
             )  # fmt: skip
-        source = CATALOGUE if level == "required" else STRICTER
+        source = CATALOGUE
+        if level != "required":
+            source = STRICTER + (RULES.get(label, "") if "uqff-length" in flags else "")
         yield case(
             "uqff-layer-not-" + name, comment, source, flags, {"key": KEY, "path": path}, error=error, level=level
         )
@@ -718,6 +762,5 @@ def make_uqff_layer(files: dict[str, bytes]) -> Iterator[Case]:
         ("empty", ""),
     ):  # fmt: skip
         into = {"key": key, "path": twins["q4_0"]}
-        yield case(
-            "uqff-layer-not-key-" + name, "a key that is not there", CATALOGUE, "uqff-key", into, error="missing"
-        )
+        comment = 'the key "%s", where only %s is there' % (key, KEY)
+        yield case("uqff-layer-not-key-" + name, comment, CATALOGUE, "uqff-key", into, error="missing")

@@ -28,6 +28,7 @@ from uqff import (
     named,
     noise,
     number,
+    smooth,
     sound,
     u8,
     u32s,
@@ -49,7 +50,7 @@ FLAGS = {
     "uqff-slice-range": "dimension, rank and world in their ranges",
     "uqff-slice-divide": "the world divides the dimension",
     "uqff-slice-align": "a cut of the last dimension falls between blocks",
-    "uqff-slice-hqq": "HQQ can't be cut",
+    "uqff-slice-hqq": "HQQ can't be cut, and has zeros",
 }
 
 
@@ -65,6 +66,17 @@ def units(layer: Layer) -> tuple[int, dict[str, Any]]:
     return unit, {
         s: np.frombuffer(layer[s][2], "u1").reshape(*cells, -1) for s in ("", ".scales", ".biases") if s in layer
     }
+
+
+CUT = ("", ".scales", ".zeros", ".biases")
+KEPT = (".dequant_w_scale", ".dequant_x_scale", ".quant_scale")  # FP8's; every rank has them whole
+
+
+def hashed(layer: Layer, content: bytes | None = None) -> bytes:
+    """The sm3 over the tables that are cut, or over what was cut of them, and those that are kept."""
+    if content is None:
+        content = b"".join(layer[s][2] for s in CUT if s in layer)
+    return sm3(content + b"".join(layer[s][2] for s in KEPT if s in layer))
 
 
 def part_of(layer: Layer, dim: int, rank: int, world: int) -> tuple[list[int], bytes, Any]:
@@ -112,7 +124,7 @@ SLICED = {  # name: layer, and (dim, world) to cut it by
     "unquant-f32": (unquant("F32", 4, 6), ((0, 2), (1, 3))),
     "unquant-bf16": (unquant("BF16", 3, 5), ((0, 3), (1, 5))),
     "unquant-stack": (unquant("F16", 2, 4, 6), ((0, 2), (1, 4), (2, 3))),
-    "fp8": (fp8(4, 6), ((0, 4), (1, 2))),
+    "fp8": ({**fp8(4, 6), ".dequant_x_scale": smooth("fp8 x", "F32")}, ((0, 4), (1, 2))),
     "afq2": (afq(2, 2, 128), ((0, 2), (1, 2))),
     "afq3": (afq(3, 2, 256), ((1, 2), (1, 4))),
     "afq4-group-32": (afq(4, 2, 128, group=32), ((1, 4),)),
@@ -156,7 +168,7 @@ def make_uqff_slice(files: dict[str, bytes]) -> Iterator[Case]:
             prove(sorted(b"".join(c for _, c, _ in parts)) == sorted(stored), "no byte is lost")
             for rank in sorted({0, 1, world - 1}):
                 shape, content, _ = parts[rank]
-                out = {"shape": ",".join(map(str, shape)), "sm3": sm3(content)}
+                out = {"shape": ",".join(map(str, shape)), "sm3": hashed(layer, content)}
                 comment = "rank %d of %d along dimension %d of %s" % (rank, world, dim, list(whole.shape))
                 flags = "uqff-slice-stack" if whole.ndim == 3 else "uqff-slice"
                 yield one(
@@ -164,22 +176,22 @@ def make_uqff_slice(files: dict[str, bytes]) -> Iterator[Case]:
                     out=out,
                 )  # fmt: skip
         last = whole.ndim - 1
-        out = {"shape": ",".join(map(str, whole.shape)), "sm3": sm3(stored)}
-        yield one(name + "-whole", "a world of one: nothing is cut", "uqff-slice", name, last, 0, 1, out=out)
+        out = {"shape": ",".join(map(str, whole.shape)), "sm3": hashed(layer)}
+        comment = "%s in a world of one: nothing is cut" % name
+        yield one(name + "-whole", comment, "uqff-slice", name, last, 0, 1, out=out)
     h4, odd = hqq(4, 4, 32), f8q8(2, 48)
     paths["hqq4"] = place.shard("slice-hqq4-whole", sound({**version(), **named(h4)}))
     paths["f8q8-odd"] = place.shard("slice-f8q8-48-wide", sound({**version(), **named(odd)}))
     for name, layer, dim in (("hqq4", h4, 0), ("hqq4", h4, 1), ("f8q8-odd", odd, 0), ("f8q8-odd", odd, 1)):
-        stored = layer[""][2] + layer.get(".scales", ("", (), b""))[2]
-        out = {"shape": ",".join(map(str, decoded(layer).shape)), "sm3": sm3(stored)}
-        comment = "a world of one: nothing is cut"
+        out = {"shape": ",".join(map(str, decoded(layer).shape)), "sm3": hashed(layer)}
+        comment = "a world of one along dimension %d: nothing is cut" % dim
         yield one(
             "%s-whole-dim-%d" % (name, dim), comment, "uqff-slice-hqq" if name == "hqq4" else "uqff-slice-align",
             name, dim, 0, 1, out=out,
         )  # fmt: skip
     paths["biased"] = place.shard("slice-biased", sound({**version(), **named(ggml(2, 4, 128), blank("F32", 4))}))
     shape, content, _ = part_of(ggml(2, 4, 128), 0, 1, 2)
-    out = {"shape": ",".join(map(str, shape)), "sm3": sm3(content)}
+    out = {"shape": ",".join(map(str, shape)), "sm3": hashed(ggml(2, 4, 128), content)}
     yield one(
         "biased-dim-0-rank-1-of-2", "a layer with a bias, which is no part of it", "uqff-slice", "biased", 0, 1, 2,
         out=out,

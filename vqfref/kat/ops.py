@@ -28,7 +28,6 @@ if TYPE_CHECKING:
     Choice = TypeVar("Choice")
     Fields = Mapping[str, str]
 
-MAX_KLEN = 1 << 20
 MAX_KLEN = 1 << 20  # bytes
 MAX_DIGITS = 640  # of an integer; Python refuses to read very long ones
 
@@ -46,6 +45,7 @@ VQF_DECODERS = {
     "vqf_g256": blocks.q8_0_decode,
     "vqf_q2_1": blocks.q2_1_decode,
 }
+K_QUANTS = {t.name for t in ggml.TYPES.values() if t.block_elements == 256}
 AFQ_BITS = {"afq%d" % bits: bits for bits in afq.BITS}
 
 
@@ -184,6 +184,8 @@ def op_e8m0_decode(f: Fields) -> dict[str, str]:
 
 def op_quantize(f: Fields) -> dict[str, str]:
     values, name = _floats(f, "f32"), f["type"]
+    if name in K_QUANTS and not kernels.all_finite(values):  # as the writer does
+        raise FormatError("uqff.w4.range", "NaN or infinite values, which K-quants don't take", field="f32")
     if name in VQF_ENCODERS:
         return {"data": VQF_ENCODERS[name](values).hex()}
     if name == "f8q8":
@@ -226,10 +228,12 @@ def op_untile(f: Fields) -> dict[str, str]:
 
 
 def op_block_sums(f: Fields) -> dict[str, str]:
-    x = _bytes(f, "x")
-    floats.check_whole(len(x), 32)
+    x, row = _bytes(f, "x"), _bytes(f, "row")
+    floats.check_whole(len(row), matmul.block_bytes(f["type"]))
+    if len(x) % 32:
+        raise UsageError("usage.vector.shape", "a vector of %d codes, expected whole blocks of 32" % len(x), field="x")
     codes = [list(block) for block in struct.iter_unpack("<32b", x)]
-    return {"sums": ",".join(map(str, matmul.block_sums(_bytes(f, "row"), codes, f["type"])))}
+    return {"sums": ",".join(map(str, matmul.block_sums(row, codes, f["type"])))}
 
 
 def op_matvec(f: Fields) -> dict[str, str]:
@@ -344,10 +348,14 @@ def op_uqff_set(f: Fields) -> dict[str, str]:
         return {}
 
 
+# The tables of a slice that are hashed, in this order.
+SLICED = ("", ".scales", ".zeros", ".biases", ".dequant_w_scale", ".dequant_x_scale", ".quant_scale")
+
+
 def op_uqff_slice(f: Fields) -> dict[str, str]:
     with _uqff(f["path"]) as file:
         part = file.slice(_layer_key(file, f), dim=_int(f, "dim"), rank=_int(f, "rank"), world=_int(f, "world"))
-        data = b"".join(bytes(part.read(s)) for s in ("", ".scales", ".biases") if s in part.pieces)
+        data = b"".join(bytes(part.read(s)) for s in SLICED if s in part.pieces)
         return {"shape": ",".join(map(str, part.shape)), "sm3": kernels.sm3(data).hex()}
 
 

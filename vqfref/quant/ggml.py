@@ -93,11 +93,9 @@ def _truncated(x: Sequence[float], factor: float, bias: float, high: int) -> lis
 
 
 def _symmetric(x: Sequence[float], n: int) -> tuple[float, list[int]]:
-    """(d, codes 0 … 2 n - 1) of q4_0 and q5_0: d is the first element of largest magnitude over -n."""
-    peak = 0.0
-    for v in x:
-        if abs(v) > abs(peak):
-            peak = v
+    """(d, codes 0 … 2 n - 1) of q4_0 and q5_0: d is the first element of largest magnitude over -n. A NaN does not
+    count; a zero does, with its sign."""
+    peak = max([v for v in x if v == v], key=abs, default=0.0)
     d = f32(peak / -n)
     return d, _truncated(x, _inverse(d), n + 0.5, 2 * n - 1)
 
