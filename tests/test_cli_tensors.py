@@ -492,6 +492,30 @@ class Diff(Case):
         self.assertAlmostEqual(t["rms"], math.sqrt(0.25 / 128))
         self.assertIn("1 of 128 values, first [70]", t["text"])
 
+    def test_the_first_difference_has_its_offset_in_both_files(self) -> None:
+        data = made("tiles").data
+        for name, at, block in (("attn_norm", 280, 4), ("token_embed", 66, 2), ("q4_up", 5 * 72 + 20, 72)):
+            start, _ = place_of(data, name)
+            other = self.put("other.vqf", patch(data, start + at, "B", data[start + at] ^ 0x11))
+            self.assertEqual(self.differing(self.model("tiles"), other), {name: "values"})
+            offset = start + at // block * block
+            self.assertEqual(self.figures[name]["offsets"], [offset, offset])
+            self.assertIn("at 0x%x and 0x%x: " % (offset, offset), self.figures[name]["text"])
+        a = self.st("a", "F32", [4], struct.pack("<4f", 1, 2, 3, 4))
+        b = self.st("b", "F16", [4], struct.pack("<4e", 1, 2, 3, 5))
+        self.differing(a, b)
+        sizes = [os.path.getsize(path) for path in (a, b)]
+        self.assertEqual(self.figures["a"]["offsets"], [sizes[0] - 4, sizes[1] - 2])
+
+    def test_nan_in_one_file_alone_is_counted_and_is_the_largest_difference(self) -> None:
+        a = self.st("a", "F32", [4], struct.pack("<4f", 1, 2, 3, 4))
+        b = self.st("b", "F32", [4], struct.pack("<4f", 1, math.nan, 3, 1))
+        for one, other in ((a, b), (b, a)):
+            self.differing(one, other)
+            t = self.figures["a"]
+            self.assertEqual((t["differing"], t["nan"], t["first"]), (2, 1, 1))
+            self.assertIn("max |d| nan, rms nan; 1 NaN", t["text"])
+
     def test_figures_over_several_values(self) -> None:
         a = self.st("a", "F32", [4], struct.pack("<4f", 1, 2, 3, 4))
         b = self.st("b", "F32", [4], struct.pack("<4f", 1, 2.5, 3, 1))

@@ -37,7 +37,7 @@ from vqfref.safetensors.reader import open_folder
 from vqfref.source import Source
 from vqfref.vqf import compare as compare_module
 from vqfref.vqf import convert as convert_module
-from vqfref.vqf.compare import EXPLAINED, IDENTICAL, NO_SOURCE, NOT_EXPLAINED, compare
+from vqfref.vqf.compare import EXPLAINED, IDENTICAL, MISSING, NO_SOURCE, NOT_EXPLAINED, compare
 from vqfref.vqf.convert import convert
 from vqfref.vqf.reader import VqfFile
 
@@ -79,7 +79,7 @@ class Files(unittest.TestCase):
         folder = source if isinstance(source, str) and os.path.isdir(source) else self.source(source)
         with VqfFile(Source(data), passphrase=passphrase, q8_tile=q8_tile) as f, open_folder(folder) as files:
             found = list(compare(f, files, folder))
-            self.assertEqual([c.name for c in found], f.keys())
+            self.assertEqual([c.name for c in found if c.verdict != MISSING], f.keys())
         return {c.name: c for c in found}
 
     def verdicts(self, found: dict[str, Comparison], usual: str = IDENTICAL) -> dict[str, str]:
@@ -175,6 +175,43 @@ class Verdicts(Files):
         self.assertEqual(self.verdicts(self.compare(changed(data, "q4_up", 30), m)), {"q4_up": NOT_EXPLAINED})
 
 
+class Missing(Files):
+    """What the file lacks, by its arch and by the source."""
+
+    LAYER = "model.language_model.layers.0."
+
+    def missing(self, data: bytes, source: Model | str) -> list[str]:
+        return [name for name, c in self.compare(data, source).items() if c.verdict == MISSING]
+
+    def test_a_tensor_that_the_arch_calls_for_is_missing_and_its_source_is_not_named_again(self) -> None:
+        for name in ("final_norm", "q_norm", "q4_k", "q4_lm"):
+            self.assertEqual(self.missing(samples.without("mini", name), "mini"), [name])
+        self.assertEqual(self.missing(samples.without("moe", "q4_up"), "moe"), ["q4_up"])
+
+    def test_a_source_tensor_of_which_nothing_was_made_is_missing(self) -> None:
+        data = samples.without("mini", "q_norm", "k_norm")
+        data = samples.patch(data, samples.WORD["has_q_norm"], "I", 0)
+        norms = [self.LAYER + "self_attn.%s_norm.weight" % k for k in "kq"]
+        self.assertEqual(sorted(self.missing(data, "mini")), norms)
+        more = Model(model("mini").config, [*model("mini").tensors, models.Tensor("mtp.weight", "F32", (1,), bytes(4))])
+        self.assertEqual(self.missing(self.converted("mini"), more), ["mtp.weight"])
+
+    def test_every_tensor_of_every_model_is_used(self) -> None:
+        for name in ("dense", "moe", "vision", "tied-f16-vocab66"):
+            self.assertEqual(self.missing(self.converted(name, "q8"), name), [])
+
+    def test_an_arch_of_any_number_of_layers_ends(self) -> None:
+        data = samples.patch(self.converted("mini"), samples.WORD["n_layers"], "I", (1 << 32) - 1)
+        self.assertEqual(self.missing(data, "mini"), [])
+
+    def test_it_is_an_exit_code_of_1(self) -> None:
+        path = put(os.path.join(self.folder, "lacks.vqf"), samples.without("mini", "q4_k"))
+        status, out, _ = run_main("compare", path, self.source("mini"))
+        self.assertEqual(status, 1)
+        self.assertIn("q4_k: missing: the arch calls for this tensor, but the file lacks it", out)
+        self.assertIn(", 1 missing", out.splitlines()[-1])
+
+
 class Differences(Files):
     """What does not come from the source is found, alone, and at its place."""
 
@@ -233,6 +270,13 @@ class Differences(Files):
             found = self.compare(changed(data, name, offset), folder)
             self.assertEqual(self.verdicts(found), {name: NOT_EXPLAINED})
             self.assertEqual(self.place(found[name]), want)
+
+    def test_the_first_byte_that_differs_has_its_offset_in_the_file(self) -> None:
+        folder = self.source("dense")
+        data = self.converted(folder, "dual")
+        for name, offset in (("final_norm", 12), ("q4_up", 3456 + 75), ("q8_down", 2000), ("token_embed", 511)):
+            found = self.compare(changed(data, name, offset), folder)
+            self.assertIn(", at 0x%x: stored" % (place_of(data, name)[0] + offset), found[name].detail)
 
     @thorough
     def test_the_place_is_where_values_decode_differently(self) -> None:
@@ -455,6 +499,29 @@ class Figures(Files):
         done = [n for n, _ in calls]
         self.assertEqual((done, {total for _, total in calls}), (sorted(done), {done[-1]}))
         self.assertGreater(len(set(done)), 10)
+
+
+class NaN(Files):
+    def test_nan_in_the_file_is_counted_and_is_the_largest_error(self) -> None:
+        m = model("mini")
+        data = self.converted(m)
+        bad = changed(data, "token_embed", 2 * (32 * 3 + 5), b"\xff\xff")
+        bad = changed(bad, "token_embed", 2 * (32 * 7 + 1), b"\x00\x7e")
+        bad = changed(bad, "token_embed", 2 * (32 * 9), b"\x00\x7c")  # infinity, a smaller error than NaN
+        c = self.compare(bad, m)["token_embed"]
+        self.assertTrue(math.isnan(c.max) and math.isnan(c.rmse))
+        self.assertEqual(c.worst, "row 3, columns 0 to 31")
+        self.assertTrue(c.detail.endswith("; 2 NaN in the file"), c.detail)
+        bad = changed(data, "q4_up", 8, b"\xff\xff")  # in tiles of 4 rows: a scale would be NaN, this is two codes
+        self.assertFalse(math.isnan(self.compare(bad, m)["q4_up"].max))
+        c = self.compare(changed(data, "q4_up", 2, b"\xff\xff"), m)["q4_up"]  # the scale of the second row
+        self.assertEqual((math.isnan(c.max), c.worst), (True, "layer 0, row 1, columns 0 to 31"))
+        self.assertTrue(c.detail.endswith("; 32 NaN in the file"), c.detail)
+
+    def test_equal_infinities_are_no_error(self) -> None:
+        m = model("mini").patched("model.language_model.norm.weight", _1=-math.inf)
+        c = self.compare(self.converted(m), m)["final_norm"]
+        self.assertEqual((c.verdict, c.max, c.rmse, c.detail), (IDENTICAL, 0.0, 0.0, ""))
 
 
 class CommandLine(Files):

@@ -56,7 +56,8 @@ Example: vqfref config model.vqf config.json""")  # fmt: skip
     verb = add_verb("compare", run_compare, "a converted file against the model it was made from", """\
 VQF and UQFF. For each tensor: RMSE, largest error, cosine, the block with the largest error, and a verdict. identical:
 our bit-exact encoder gives the same bytes. explained: it does with the older rounding (VQF). not explained: with the
-first block that differs. no source: the model has no such tensor. The last two make the exit code 1.
+first block that differs. no source: the model has no such tensor. missing: the arch calls for a tensor that the file
+lacks, or nothing in the file is made from a tensor of the model (VQF). The last three make the exit code 1.
 
 Example: vqfref compare model.vqf Qwen3-VL-2B
 Example: vqfref compare gemma-UQFF/q4k gemma""")  # fmt: skip

@@ -305,15 +305,39 @@ def compare_tensor(a: WeightFile, b: WeightFile, name: str) -> dict[str, Any]:
         return {"name": name, "result": "bytes", "text": "other bytes, though the values rounded to f32 are the same"}
     if figures["differing"] == 0:
         return {"name": name, "result": "same", "text": "", "encodings": [ta.encoding, tb.encoding]}
-    text = "%(differing)d of %(count)d values, first [%(first)d]: %(a).9g against %(b).9g; max |d| %(max).6g, rms %(rms).6g"
+    figures["offsets"] = offsets = [value_offset(f, name, figures["first"], figures["count"]) for f in (a, b)]
+    place = " at %s" % " and ".join("?" if at is None else "0x%x" % at for at in offsets) if any(offsets) else ""
+    text = (
+        "%%(differing)d of %%(count)d values, first [%%(first)d]%s: %%(a).9g against %%(b).9g; max |d| %%(max).6g, "
+        "rms %%(rms).6g" % place
+    )
+    text += "; %(nan)d NaN" if figures["nan"] else ""
     return {"name": name, "result": "values", "text": text % figures, **figures}
 
 
+def value_offset(f: WeightFile, name: str, index: int, count: int) -> int | None:
+    """Where in its file the value `index` of a tensor's `count` lies, or the block or tile that holds it; None for what
+    is spread over several places."""
+    from vqfref.vqf.reader import VqfFile
+
+    t = f.info(name)
+    if not isinstance(f, VqfFile):
+        return int(t.offset + index * t.nbytes // count) if t.encoding == "plain" else None
+    height, width = t.shape if len(t.shape) == 2 else (1, t.shape[0])
+    matrix, at = divmod(index, height * width)
+    layer, expert = divmod(matrix, t.experts or 1)
+    row, col = divmod(at, width)
+    ranges = f.ranges(name, layer, expert=expert if t.experts else None, rows=(row, row + 1), cols=(col, col + 1))
+    return ranges[0][0]
+
+
 def value_figures(a: Iterator[array[float]], b: Iterator[array[float]]) -> dict[str, Any]:
-    """Compare two streams of values: count, how many differ, the first of them, largest and RMS difference."""
+    """Compare two streams of values: count, how many differ, the first of them, how many are NaN in one alone, largest
+    and RMS difference; both are NaN where one of those is."""
     import math
 
-    figures: dict[str, Any] = {"count": 0, "differing": 0, "first": 0, "a": 0.0, "b": 0.0, "max": 0.0, "rms": 0.0}
+    figures: dict[str, Any] = {"count": 0, "differing": 0, "first": 0, "a": 0.0, "b": 0.0, "nan": 0, "max": 0.0,
+                               "rms": 0.0}  # fmt: skip
     total = 0.0
     for x, y in same_pieces(a, b):
         if x != y:
@@ -324,7 +348,9 @@ def value_figures(a: Iterator[array[float]], b: Iterator[array[float]]) -> dict[
                     figures.update(first=figures["count"] + i, a=u, b=v)
                 figures["differing"] += 1
                 d = abs(u - v)
-                figures["max"] = max(figures["max"], d)
+                figures["nan"] += d != d
+                if d > figures["max"] or d != d:  # NaN stays
+                    figures["max"] = d
                 total += d * d
         figures["count"] += len(x)
     figures["rms"] = math.sqrt(total / figures["count"]) if figures["count"] else 0.0
