@@ -195,6 +195,7 @@ PROVOKED: list[Callable[[], list[str]]] = [
     lambda: [f.code for f in Verification.of_structure([], ["signature"]).findings],
     resign,
     # the medium
+    lambda: of_verify(patch(real("h448-plain"), 4096, "4096s", b"\xff" * 4096)),
     lambda: of_audit(patch(real("h448-plain"), 12, "I", 15)),
     # more than the library takes on
     lambda: of_audit(faults.LIMIT.make()),

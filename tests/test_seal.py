@@ -267,6 +267,48 @@ class Authenticated(unittest.TestCase):
                 self.assertFalse(f.authenticated)
 
 
+class Damage(unittest.TestCase):
+    """What a broken seal is told with, so that it can be mended."""
+
+    def notes(self, data: bytes, passphrase: bytes | None = None) -> list[tuple[str, int | None, str]]:
+        found = [f for f in verify(data, passphrase).findings if f.code == "vqf.erased.missing"]
+        self.assertEqual({f.severity for f in found} - {"note"}, set())
+        return [(f.message.rpartition(" nothing but ")[2].partition(":")[0], f.offset, f.message) for f in found]
+
+    def test_pages_of_ff_or_zeros_are_named_where_the_seal_is_broken(self) -> None:
+        whole = model("layers")
+        for byte, kind in ((0, "zeros"), (255, "ff")):
+            for at_page, n in ((4096, 1), (8192, 3), (4096, 12)):
+                data = patch(whole, at_page, "%ds" % (4096 * n), bytes([byte]) * 4096 * n)
+                ((found, offset, message),) = self.notes(data)
+                self.assertEqual((found, offset), (kind, at_page))
+                self.assertIn("the page of 4096 bytes here is" if n == 1 else "%d pages of 4096 bytes" % n, message)
+            for start, stop in ((4097, 8192 + 4095), (4096, 8191), (12288 + 1, 16384)):  # no whole page that is aligned
+                self.assertEqual(
+                    self.notes(patch(whole, start, "%ds" % (stop - start), bytes([byte]) * (stop - start))), []
+                )
+
+    def test_they_are_found_whatever_the_pieces_of_the_pass(self) -> None:
+        data = patch(model("layers"), 8192, "8192s", bytes(8192))
+        for piece in (4096, 12288):
+            with mock.patch.object(seal, "PIECE", piece):
+                self.assertEqual([n[:2] for n in self.notes(data)], [("zeros", 8192)])
+
+    def test_pages_of_zeros_under_a_right_seal_are_meant(self) -> None:
+        self.assertEqual(verify(reseal(patch(model("layers"), 8192, "8192s", bytes(8192)))).findings, [])
+
+    def test_ciphertext_is_searched_too(self) -> None:
+        data = patch(real("h448-enc"), 4096, "4096s", b"\xff" * 4096)
+        self.assertEqual([n[:2] for n in self.notes(data, PASSPHRASE)], [("ff", 4096)])
+
+    def test_a_transfer_that_made_each_0d_a_0a_is_named(self) -> None:
+        data = model("q8")
+        text = data[:4096] + data[4096:].replace(b"\r", b"\n")
+        self.assertGreater(data.count(b"\r"), 100)
+        self.assertIn("bytes 0a and no 0d at all: it was transferred in text mode", verify(text).findings[0].message)
+        self.assertNotIn("text mode", verify(damaged(data)).findings[0].message)
+
+
 class CallersFaults(unittest.TestCase):
     def test_an_unknown_requirement_is_a_usage_error(self) -> None:
         for require in (["hmac", "fnv"], ["Signature"], [""], "hmac"):

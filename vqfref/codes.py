@@ -216,6 +216,10 @@ CODES: dict[str, tuple[str, str]] = {
     "vqf.padding.layout": ("Padding that is not zero.", "Harmless to the engine; something was left behind there."),
     "vqf.reserved.header": ("A reserved field that is not zero.", "Suspect a newer writer or a damaged header."),
     "vqf.reserved.iv": ("An IV in a file that is not encrypted.", "Harmless; the ENC flag may have been lost."),
+    "vqf.erased.missing": (
+        "The seal is broken, and whole pages of the data are nothing but ff or zeros.",
+        "They were erased or never written: copy the file again, and suspect the medium.",
+    ),
     "vqf.zero.iv": ("An encrypted file whose IV is all zero.", "Encrypt it again: an IV must be used only once."),
     "vqf.unsigned.signature": (
         "A signature block in a file that is not signed.",

@@ -14,6 +14,7 @@ from vqfref.crypto.fnv import OFFSET_BASIS
 from vqfref.crypto.hmac_sm3 import HMAC, equal
 from vqfref.errors import FormatError, SignatureError, UsageError
 from vqfref.findings import Findings
+from vqfref.source import text_mode
 from vqfref.vqf.structs import DIR_OFFSET, FLAG_ENC, FLAG_SIGNED, HEADER_448, PAGE, TENSOR
 from vqfref.weightfile import Step, Verification
 
@@ -127,6 +128,38 @@ def verify(
         return Verification(False, False, run.steps, run.found.sorted())
 
 
+class ErasedPages:
+    """Pages of a file that hold nothing but ff or zeros, as a medium leaves them that lost or never wrote them.
+
+    A page of zeros can be meant (in F16 and Q8_0 zero is zero bytes, spec section 9), so they are told of only where
+    the seal is broken.
+    """
+
+    def __init__(self) -> None:
+        self.count = {0: 0, 255: 0}
+        self.first: dict[int, int] = {}
+
+    def update(self, at: int, piece: bytes) -> None:
+        """One piece of the data, which lies at `at`."""
+        for start in range(-at % PAGE, len(piece) - PAGE + 1, PAGE):
+            byte = piece[start]
+            if byte in self.count and piece.startswith(_PAGES[byte], start):
+                self.first.setdefault(byte, at + start)
+                self.count[byte] += 1
+
+    def report(self, found: Findings) -> None:
+        """A note for each kind that there is."""
+        for byte, at in self.first.items():
+            pages = "the page of %d bytes here is" % PAGE
+            if self.count[byte] > 1:
+                pages = "%d pages of %d bytes, of which this is the first, are" % (self.count[byte], PAGE)
+            what = "zeros: never written" if byte == 0 else "ff: erased and never written"
+            found.add("note", "vqf.erased.missing", "%s nothing but %s" % (pages, what), at, None)
+
+
+_PAGES = {0: bytes(PAGE), 255: b"\xff" * PAGE}
+
+
 class _Verify:
     """One verification: what is known, and the steps and findings so far."""
 
@@ -142,6 +175,7 @@ class _Verify:
         self.surplus_passphrase = bool(passphrase) and not self.encrypted
         self.found = Findings(source.path)
         self.steps: list[Step] = []
+        self.erased = ErasedPages()
         self.authenticated = False
 
     def run(self, progress: Progress | None) -> Verification:
@@ -155,8 +189,11 @@ class _Verify:
                     digest=self.signed and readable)  # fmt: skip
         if fnv or self.keys or (self.signed and readable):
             keys = self.keys if self.signed else None  # what only the digest needs is not decrypted for nothing
+            at = h.data_offset
             for piece, plain in plaintext(self.source, self.head, keys, progress):
                 tags.update(piece, plain)
+                self.erased.update(at, piece)
+                at += len(piece)
         if self.encrypted:
             tag_ok = self.hmac_step(stored, tags)
         else:
@@ -180,8 +217,9 @@ class _Verify:
             return False
         if not equal(stored, tags.tag()):
             self.fail("hmac", "vqf.hmac.tag", "stored HMAC-SM3 %s… is not that of header, directory and data: the file "
-                      "was tampered with, or the key is wrong (which of the two can't be told)" % stored[:8].hex(),
-                      self.head.header.file_len, "tag")  # fmt: skip
+                      "was tampered with, or the key is wrong (which of the two can't be told)" % stored[:8].hex()
+                      + text_mode(self.source), self.head.header.file_len, "tag")  # fmt: skip
+            self.erased.report(self.found)
             return False
         self.authenticated = True
         self.steps.append(Step("hmac", "ok", "HMAC-SM3 with the passphrase's key: header, directory and data"))
@@ -209,7 +247,8 @@ class _Verify:
         if stored != tags.tag():
             computed = tags.tag()[::-1].hex()
             self.fail("checksum", "vqf.checksum.tag", "stored FNV-1a-64 %s, but directory and data give %s"
-                      % (text, computed), at, "tag")  # fmt: skip
+                      % (text, computed) + text_mode(self.source), at, "tag")  # fmt: skip
+            self.erased.report(self.found)
             return False
         self.steps.append(Step("checksum", "ok", "FNV-1a-64 %s; not authenticated: anybody can make it" % text))
         return True
