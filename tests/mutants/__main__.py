@@ -11,6 +11,7 @@ from collections import Counter, namedtuple
 from pathlib import Path
 from queue import Empty, Queue
 
+from tests.mutants import __doc__ as usage
 from vqfref.kat import runner
 from vqfref.kat.adapter import Adapter
 from vqfref.kat.cases import Suite, find
@@ -105,6 +106,10 @@ def run_all(mutants: list[Mutant], suite: Suite) -> dict[int, tuple[Counter[str]
 
 
 def main(words: list[str]) -> int:
+    options = [word for word in words if word.startswith("-")]
+    if options:
+        print(usage)
+        return 0 if set(options) <= {"-h", "--help"} else 2
     os.environ["VQFREF_PURE"] = "1"
     suite = Suite(find())
     mutants = [m for path in sorted(HERE.glob("*.txt")) for m in read(path.read_text("utf-8"))]
