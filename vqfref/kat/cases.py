@@ -57,6 +57,8 @@ OPERATIONS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "vqf_header": (("size", "head"), ("form", "n_tensors", "data_offset", "file_len")),
     "vqf_directory": (("size", "head", "directory"), ("n",)),
     "vqf_file": (("path",), ()),
+    "vqf_verify": (("passphrase", "pub", "path"), ()),
+    "vqf_tensor": (("name", "layer", "expert", "passphrase", "path"), ("shape", "sm3")),
     "vqf_geometry": (
         ("wmode", "x8", "q8_tile", "form", "arch"), ("version", "flags", "n_tensors", "data_offset", "file_len", "size"),
     ),
@@ -74,7 +76,9 @@ DECIMAL = {
     "klen", "offset", "cols", "size", "form", "n_tensors", "data_offset", "file_len", "n", "version", "flags", "x8",
     "q8_tile", "dim", "rank", "world",
 }  # fmt: skip
-WORD = {"mode", "type", "layout", "sums", "wmode", "arch", "model", "label", "shape"}
+WORD = {
+    "mode", "type", "layout", "sums", "wmode", "arch", "model", "label", "shape", "name", "layer", "expert",
+}  # fmt: skip
 FLOATS = {"f32", "y"}
 LISTS = {"sums", "shape"}  # of integers, with commas
 

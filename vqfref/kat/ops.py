@@ -291,6 +291,27 @@ def op_vqf_file(f: Fields) -> dict[str, str]:
     return {}
 
 
+def op_vqf_verify(f: Fields) -> dict[str, str]:
+    from vqfref.vqf.reader import VqfFile
+
+    with VqfFile(Source(f["path"]), passphrase=_bytes(f, "passphrase")) as file:
+        for finding in file.verify(public_key=_bytes(f, "pub") or None).findings:
+            if finding.severity == "error":
+                raise IntegrityError(finding.code, finding.message, offset=finding.offset, field=finding.field)
+    return {}
+
+
+def op_vqf_tensor(f: Fields) -> dict[str, str]:
+    from vqfref.vqf.reader import VqfFile
+
+    layer, expert = (None if f[name] == "-" else _int(f, name) for name in ("layer", "expert"))
+    with VqfFile(Source(f["path"]), passphrase=_bytes(f, "passphrase")) as file:
+        values, info = file.get_tensor(f["name"], layer=layer, expert=expert), file.info(f["name"])
+        layered = layer is None and file.geometry(f["name"]).layered
+        shape = [info.layers] * layered + [info.experts] * (expert is None and info.experts > 0) + list(info.shape)
+        return {"shape": ",".join(map(str, shape)), "sm3": kernels.sm3(floats.f32_encode(values)).hex()}
+
+
 def op_vqf_geometry(f: Fields) -> dict[str, str]:
     words: dict[str, Any] = dict.fromkeys(structs.Arch._fields, 0)
     words["vis_ds_idx"] = words["mrope_sections"] = (0, 0, 0, 0)
