@@ -20,6 +20,7 @@ from pathlib import Path
 from unittest import mock
 
 from tests.kat_samples import ABC, FNV_A, KAT, OFFSET_BASIS, G, case, fnv_case, manifest, sm3_case, vqfref, write
+from tests.mutants.__main__ import main as mutants
 from vqfref.cli import main
 from vqfref.errors import FormatError, UsageError, VqfrefError
 from vqfref.kat import cases, runner
@@ -809,6 +810,15 @@ class Export(Folder):
         self.assertEqual(run.code, 2)
         self.assertIn("the suite itself", run.err)
         self.assertEqual((self.folder / "sm3.json").read_bytes(), before)
+
+
+class Mutants(unittest.TestCase):
+    def test_they_tell_their_usage(self) -> None:
+        for words, code in ((["--help"], 0), (["-h"], 0), (["--no-such"], 2), (["sm3", "-x"], 2)):
+            out = io.StringIO()
+            with redirect_stdout(out):
+                self.assertEqual(mutants(words), code, words)
+            self.assertIn("python3 -m tests.mutants [WORD …]", out.getvalue())
 
 
 class Counts(unittest.TestCase):
