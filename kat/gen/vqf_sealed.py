@@ -68,7 +68,6 @@ VERIFY_FLAGS = {
     "id-len": "id_len says how long the id is, at most 32",
     "unjudged": "without a trusted key the signature as such is not judged; digest and id are",
     "signature": "the signature is one over Z and D",
-    "signature-range": "r and s in 1 … n-1, r + s not 0 modulo n",
     "trusted": "the key that was given is the one that counts, not the one in the file",
     "block-key": "the key in the signature block is the trusted one",
     "trusted-form": "a trusted key that is none",
@@ -310,7 +309,7 @@ def tags() -> Iterator[Case]:
         yield judged(
             "enc-%d" % form,
             "encrypted, the %d-byte header" % form,
-            "passphrase tag tag-header",
+            "passphrase tag tag-header tag-keys tag-cover",
             good,
             passphrase=PASSPHRASE,
         )
@@ -337,7 +336,11 @@ def covered() -> Iterator[Case]:
         signed = seal(m, sign=signing(), start=448 + 64 * 13)
         start, stop = 448 + 64 * 13, len(signed) - 32
         yield judged(
-            "enc-signed-%d" % form, "encrypted and signed", "tag-header signature", signed, passphrase=PASSPHRASE
+            "enc-signed-%d" % form,
+            "encrypted and signed",
+            "tag-header tag-cover uncovered signature",
+            signed,
+            passphrase=PASSPHRASE,
         )
         for name, text, offset, bits in (
             ("flag", "an unused flag", 11, 0x40), ("word", "max_seq_len", 16 + 4 * 7, 1),
@@ -544,11 +547,11 @@ def signatures() -> Iterator[Case]:
                 ("s-bit", "a bit of s is another", "signature", r + s[:-1] + bytes([s[-1] ^ 1])),
                 ("minus-s", "n - s in place of s, as ECDSA would take it", "signature", r + b32(n - S)),
                 ("little-endian", "r and s little-endian", "signature", r[::-1] + s[::-1]),
-                ("r-zero", "r = 0", "signature-range", bytes(32) + s), ("s-zero", "s = 0", "signature-range", r + bytes(32)),
-                ("r-n", "r = n", "signature-range", b32(n) + s), ("s-n", "s = n", "signature-range", r + b32(n)),
-                ("zero", "r and s are 0", "signature-range", bytes(64)),
-                ("ones", "all bits of r and s set", "signature-range", b"\xff" * 64),
-                ("t-zero", "s = n - r, so that r + s is 0 modulo n", "signature-range", r + b32(n - R)),
+                ("r-zero", "r = 0", "signature", bytes(32) + s), ("s-zero", "s = 0", "signature", r + bytes(32)),
+                ("r-n", "r = n", "signature", b32(n) + s), ("s-n", "s = n", "signature", r + b32(n)),
+                ("zero", "r and s are 0", "signature", bytes(64)),
+                ("ones", "all bits of r and s set", "signature", b"\xff" * 64),
+                ("t-zero", "s = n - r, so that r + s is 0 modulo n", "signature", r + b32(n - R)),
             ]  # fmt: skip
             for name, text, flags, wrong in rows if kind == "" else rows[::3]:
                 made = patched(good, at + 64, wrong)
