@@ -383,6 +383,16 @@ class Forms(Cases):
                     self.opened(changed)
                 self.assertIn(words, caught.exception.message)
                 self.assertIn("text mode; fetch it in binary", caught.exception.message)
+        small = real("h448-plain")
+        self.assertEqual((small.count(b"\n"), small.index(b"\n")), (12, 0x199E))
+        changed = small.replace(b"\n", b"\r\n")
+        self.assertIn(
+            "12 of 12 bytes 0a follow a 0d, the first at 0x199e", self.refused("vqf.size.bounds", changed).message
+        )
+        changed = small.replace(b"\r", b"")
+        self.assertIn("12 bytes 0a and no 0d", self.refused("vqf.size.truncated", changed).message)
+        changed = small.replace(b"\n", b"\r\n", 6)  # half of it is no text mode
+        self.assertNotIn("text mode", self.refused("vqf.size.bounds", changed).message)
         for kind, changed in (("cut", data[:-1]), ("grown", data + b"\r\n" * 8), ("zeros", data[:512] + bytes(70000))):
             with self.subTest(kind):
                 with self.assertRaises(FormatError) as caught:

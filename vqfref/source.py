@@ -59,7 +59,9 @@ def looks_like(data: bytes) -> str:
 
 
 MAX_SEARCHED = 1 << 22  # bytes in which the traces of a transfer in text mode are looked for
-MIN_TRACES = 16  # of random bytes, one in 256 is a given one; half are above 7f
+MIN_PAIRS = 4  # of random bytes, one 0a in 256 follows a 0d
+MIN_FEEDS = 10  # of random bytes, as many are 0d as are 0a
+MIN_BYTES = 1 << 10  # that tell something; of random bytes, half are above 7f
 
 
 def text_mode(source: Source) -> str:
@@ -72,13 +74,13 @@ def text_mode(source: Source) -> str:
     high = len(data.translate(None, bytes(range(128))))
     low = len(data) - high - data.count(0)
     what = ""
-    if pairs >= MIN_TRACES and feeds - pairs <= pairs // 100:
+    if pairs >= MIN_PAIRS and feeds - pairs <= pairs // 100:
         what = "%d of %d bytes 0a follow a 0d, the first at 0x%x" % (pairs, feeds, data.find(b"\r\n"))
-    elif high >= MIN_TRACES and _is_utf8(data):
+    elif high >= MIN_FEEDS and _is_utf8(data):
         what = "all bytes are UTF-8, as if each above 7f had been taken for a character"
-    elif high == 0 and low >= 1 << 10:
-        what = "no byte is above 7f: the eighth bit was stripped"
-    elif returns == 0 and feeds >= MIN_TRACES and high >= MIN_TRACES << 8:
+    elif high == 0 and low >= MIN_BYTES:
+        what = "no byte is above 7f, as if the eighth bit had been stripped"
+    elif returns == 0 and feeds >= MIN_FEEDS and high >= MIN_BYTES:
         what = "there are %d bytes 0a and no 0d at all" % feeds
     if not what:
         return ""
