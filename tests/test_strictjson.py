@@ -433,7 +433,19 @@ class TestTheTwoPaths(unittest.TestCase):
         self.assertEqual(self.plain_calls, doubts)
 
     def test_integers_are_the_same_by_both(self) -> None:
-        for text in ("-0", "10", "-1", "9" * 599, "9" * 600, "1" * 640, "1" * 1000, "1" * 1001, "[1,-0,2]", "-0.0", "01"):
+        for text in (
+            "-0",
+            "10",
+            "-1",
+            "9" * 599,
+            "9" * 600,
+            "1" * 640,
+            "1" * 1000,
+            "1" * 1001,
+            "[1,-0,2]",
+            "-0.0",
+            "01",
+        ):
             quick = outcome(text)
             with without_json():
                 plain = outcome(text)
