@@ -296,7 +296,7 @@ class _Verify:
             if self.trusted is not None:
                 why = "the file has none; the public key was not used"
                 self.found.add(
-                    "note", "vqf.pubkey.policy", "the file is not signed: the public key was not used", 8, "flags"
+                    "warning", "vqf.pubkey.policy", "the file is not signed: nothing says who made it", 8, "flags"
                 )
                 self.steps.append(Step("signature", "not checked", why))
             return
