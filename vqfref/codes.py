@@ -17,6 +17,7 @@ CODES: dict[str, tuple[str, str]] = {
     "usage.form.unsupported": ("The header has no such form, or this model can't have it.", "Use 448."),
     "usage.help.name": ("No verb of that name.", "`vqfref help` lists them."),
     "usage.keygen.policy": ("Both keys can't be in one file.", "Name two files."),
+    "usage.op.name": ("The suite has no operation of that name.", "`vqfref kat list` shows them."),
     "usage.layer.missing": ("Rows of a tensor with several layers, and no layer named.", "Pass layer=."),
     "usage.layer.range": ("The tensor has no such layer.", "`vqfref ls` shows how many there are."),
     "usage.offset.range": ("The offset lies outside of the file.", "Give one inside it; 0x… is understood."),
