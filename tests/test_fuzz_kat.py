@@ -19,7 +19,7 @@ from pathlib import Path
 from tests.kat_samples import ABC, KAT, G, case, fnv_case, manifest, sm3_case
 from tests.test_attest import OUTPUT, PUBLIC, RECORD, RECORD_2, REQUEST
 from tests.test_fuzz_vqf import Hang, limit
-from tests.tools import LONG
+from tests.tools import LONG, SECONDS
 from vqfref import attest
 from vqfref.errors import WORDS, VqfrefError
 from vqfref.kat import export, runner
@@ -31,7 +31,6 @@ if TYPE_CHECKING:
 
 SUITES = 20000 if LONG else 600
 RECORDS = 20000 if LONG else 400
-SECONDS = 2.0
 
 Q8_ROW = "003c" + "01" * 32
 ONES = "0000803f" * 32

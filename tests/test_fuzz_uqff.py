@@ -16,7 +16,7 @@ import tracemalloc
 import unittest
 
 import vqfref
-from tests.tools import LONG, thorough
+from tests.tools import LONG, SECONDS, thorough
 from tests.uqff_samples import (
     BITS,
     MAJOR,
@@ -59,7 +59,6 @@ if TYPE_CHECKING:
 
 FOLDERS = 2000 if LONG else 300
 REPORTS = 1000 if LONG else 200
-SECONDS = 2.0
 MIB = 1 << 20
 
 # ---- what is mutated

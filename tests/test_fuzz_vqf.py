@@ -37,7 +37,7 @@ from tests.samples import (
     row,
     text_rows,
 )
-from tests.tools import LONG
+from tests.tools import LONG, SECONDS
 from vqfref.errors import FormatError, VqfrefError
 from vqfref.source import Source
 from vqfref.vqf import explain
@@ -49,7 +49,6 @@ if TYPE_CHECKING:
     from typing import Any, Callable, Iterator
 
 FILES = 20000 if LONG else 2000
-SECONDS = 2.0
 PASSPHRASE = b"correct horse battery staple"
 MIB = 1 << 20
 

@@ -275,7 +275,7 @@ class Hostile(unittest.TestCase):
         data = samples.build(a, [*samples.text_rows(a), *rows], 0x63)
         begun = time.process_time()
         self.assertLess(len(picture(data).parts), 200)
-        self.assertLess(time.process_time() - begun, 2)
+        self.assertLess(time.process_time() - begun, 6)
 
     def test_any_number_of_thin_layers_costs_little(self) -> None:
         # q norms of one value each: a million layers in four megabytes.
@@ -286,7 +286,7 @@ class Hostile(unittest.TestCase):
         with VqfFile(Source(data)) as f:
             text = svg(f)
         self.assertLess(len(text), 1 << 20)
-        self.assertLess(time.process_time() - begun, 2)
+        self.assertLess(time.process_time() - begun, 6)
 
     def test_so_many_tensors_that_no_picture_can_show_them_are_a_limit(self) -> None:
         # 20000 entries of the whole data area each.
@@ -302,7 +302,7 @@ class Hostile(unittest.TestCase):
         begun = time.process_time()
         with VqfFile(Source(data)) as f, self.assertRaises(LimitError):
             svg(f)
-        self.assertLess(time.process_time() - begun, 2)
+        self.assertLess(time.process_time() - begun, 6)
 
 
 class CommandLine(unittest.TestCase):

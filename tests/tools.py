@@ -13,6 +13,7 @@ from vqfref.cli import main
 
 # CI sets VQFREF_LONG once, on one Python: what takes long there, and whose kinds other tests have too.
 LONG = bool(os.environ.get("VQFREF_LONG"))
+SECONDS = 6.0  # of the processor: a reader's 2 on a usual machine, three times as much on a busy one
 thorough = unittest.skipUnless(LONG, "thorough: with VQFREF_LONG=1")
 
 Ran = namedtuple("Ran", "status out err")

@@ -138,7 +138,8 @@ def keep_inputs(args: argparse.Namespace) -> None:
         from vqfref.sink import keep_sources
 
         own = ("out", "file") if args.verb in VERBS["make"] else ("out",)
-        keep_sources(out, [v for name, v in vars(args).items() if name not in own and isinstance(v, str)])
+        inputs = [v for name, v in vars(args).items() if name not in own and isinstance(v, str)]
+        keep_sources(out, [v for v in inputs if not os.path.isdir(v)])
 
 
 def build_parser(verb: str | None = None) -> argparse.ArgumentParser:
