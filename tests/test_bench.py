@@ -9,7 +9,7 @@ import tempfile
 import unittest
 from unittest import mock
 
-from tests.tools import get, run_main
+from tests.tools import get, run_main, thorough
 from vqfref import kernels
 from vqfref.bench import measure, operations, peers, picture, report
 from vqfref.bench.measure import Goal, Row, Way
@@ -40,6 +40,7 @@ def without_peers() -> Any:
 
 
 class Reports(unittest.TestCase):
+    @thorough
     def test_every_operation_of_the_library_itself_is_measured_and_equal(self) -> None:
         with without_peers():
             found = tiny("[fqbhs]*[!n]")

@@ -15,6 +15,7 @@ from fractions import Fraction
 
 from tests.samples import fnv1a64
 from tests.test_floats import INF, NAN, f32_bytes, f32_sha256, stored
+from tests.tools import thorough
 from vqfref.quant import blocks, tiles
 
 TYPE_CHECKING = False
@@ -53,6 +54,7 @@ def q4(*first: float, rest: float = 0.0, legacy: bool = False) -> tuple[str, lis
 class Engine(unittest.TestCase):
     """The engine's kernel check: 96 rows of 4096 floats, encoded and tiled, against its own FNV-1a-64."""
 
+    @thorough
     def test_kernel_check(self) -> None:
         x = 0x9E3779B9
         values = array("f")

@@ -8,6 +8,7 @@ import re
 import tempfile
 import types
 import unittest
+from functools import lru_cache
 from pathlib import Path
 from unittest import mock
 
@@ -53,6 +54,7 @@ def literals() -> Iterator[tuple[str, str]]:
                 yield path.name, node.value
 
 
+@lru_cache(maxsize=None)
 def used() -> tuple[dict[str, str], dict[str, str]]:
     """The codes in the sources and the patterns of codes ("usage.%s.range"), each with a file that has it."""
     families = {code.partition(".")[0] for code in CODES}

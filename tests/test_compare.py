@@ -196,6 +196,7 @@ class Missing(Files):
         more = Model(model("mini").config, [*model("mini").tensors, models.Tensor("mtp.weight", "F32", (1,), bytes(4))])
         self.assertEqual(self.missing(self.converted("mini"), more), ["mtp.weight"])
 
+    @thorough
     def test_every_tensor_of_every_model_is_used(self) -> None:
         for name in ("dense", "moe", "vision", "tied-f16-vocab66"):
             self.assertEqual(self.missing(self.converted(name, "q8"), name), [])
@@ -238,6 +239,7 @@ class Differences(Files):
         want = {"layer": 1, "top": 56, "bottom": 63, "left": 64, "right": 95}
         self.assertEqual(self.place(found["q8_down"]), want)
 
+    @thorough
     def test_a_single_code_in_rows_is_placed_by_its_block(self) -> None:
         folder = self.source("tied-f16-vocab66")
         data = self.converted(folder, "dual")
@@ -271,6 +273,7 @@ class Differences(Files):
             self.assertEqual(self.verdicts(found), {name: NOT_EXPLAINED})
             self.assertEqual(self.place(found[name]), want)
 
+    @thorough
     def test_the_first_byte_that_differs_has_its_offset_in_the_file(self) -> None:
         folder = self.source("dense")
         data = self.converted(folder, "dual")
@@ -372,6 +375,7 @@ class Differences(Files):
         place = self.place(found["q4_down"])
         self.assertEqual((place["layer"], place["left"]), (1, 32), "expert 1 has columns 32 to 63")
 
+    @thorough
     def test_another_model_is_not_explained(self) -> None:
         found = self.compare(self.converted("dense", "dual"), dense())
         self.assertEqual(set(self.verdicts(found).values()), {NOT_EXPLAINED})
@@ -385,6 +389,7 @@ class Differences(Files):
         want = {"layer": 0, "top": 28, "bottom": 31, "left": 0, "right": 31}
         self.assertEqual(self.place(found["q4_up"]), want)
 
+    @thorough
     def test_a_tensor_of_the_model_that_is_missing_or_misshapen_is_named(self) -> None:
         name = "model.language_model.layers.1.mlp.up_proj.weight"
         data = self.converted("dense", "dual")

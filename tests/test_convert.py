@@ -27,7 +27,7 @@ from tests.samples import HEADER, Q4_0, Q8_0, at, patch, place_of, real
 from tests.test_reseal import PRIVATE, sm2_verifies
 from tests.test_seal import PASSPHRASE, PUBLIC, USER_ID, hmac_tag
 from tests.test_tiles import tiled
-from tests.tools import VARIABLES, put, run_main, thorough
+from tests.tools import LONG, VARIABLES, put, run_main, thorough
 from vqfref.errors import FormatError, SignatureError, UnsupportedError, UsageError, VqfrefError
 from vqfref.vqf import convert as convert_module
 from vqfref.vqf import geometry
@@ -400,7 +400,7 @@ class KnownFiles(Files):
     def test_every_known_file_comes_out_byte_for_byte(self) -> None:
         folders = {name: self.source(name) for name in models.NAMES}
         self.assertEqual(len(KNOWN), 34)
-        for name, wmode, header, size, flags, count, digest in KNOWN:
+        for name, wmode, header, size, flags, count, digest in KNOWN if LONG else KNOWN[::3]:
             data = self.convert(folders[name], wmode, header)
             found = (len(data), *struct.unpack_from("<II", data, 8), sha256(data))
             self.assertEqual(found, (size, flags, count, digest), (name, wmode, header))

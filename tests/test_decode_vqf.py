@@ -326,6 +326,7 @@ class Decoding(Case):
                 count = max(info.layers, 1) * max(info.experts, 1) * len(rows) * len(cols)
                 self.assertEqual(count, len(f.get_tensor(t.name)), (name, t.name))
 
+    @thorough
     def test_rows_are_a_slice_of_one_matrix_and_cost_their_own_blocks_and_tiles_alone(self) -> None:
         for name in MODELS:
             source = Counting(made(name).data)

@@ -14,6 +14,7 @@ from array import array
 from unittest import mock
 
 import vqfref
+from tests.tools import thorough
 from vqfref import kernels
 from vqfref.crypto.sm3 import SM3
 from vqfref.errors import SignatureError
@@ -177,6 +178,7 @@ class Choice(unittest.TestCase):
 
 
 class WithoutFast(unittest.TestCase):
+    @thorough
     def test_a_copy_without_the_folder_and_vqfref_pure_give_the_same_results(self) -> None:
         quick = run(os.path.dirname(PACKAGE))
         self.assertEqual(quick[1], "['fast'] True")

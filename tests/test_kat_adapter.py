@@ -18,6 +18,7 @@ from pathlib import Path
 from unittest import mock
 
 from tests.kat_samples import ABC, FNV_A, OFFSET_BASIS, case, fnv_case, sm3_case, vqfref, write
+from tests.tools import thorough
 from vqfref.errors import UnsupportedError, UsageError
 from vqfref.kat import adapter as module
 from vqfref.kat.adapter import MAX_LINE, Adapter, Failure, verify_command
@@ -461,6 +462,7 @@ class VerifyCommand(Programs):
             run = vqfref("kat", "run", "--suite", self.suite, "-v", "--verify-cmd", command, *words)
         return [line.split()[0] for line in run.out.splitlines()[:-1]], run
 
+    @thorough
     def test_statuses(self) -> None:
         trace = "raise OSError('no')"
         asan = "sys.stderr.write('==1==ERROR: AddressSanitizer: heap-buffer-overflow\\n')\nsys.exit(1)"

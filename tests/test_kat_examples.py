@@ -104,6 +104,7 @@ class C(unittest.TestCase):
             self.skipTest("programs with sanitizers don't run here")
         self.assertEqual(set(outcomes(self.built(*SANITIZE, *STRICT))), {"PASS", "SKIP"})
 
+    @thorough
     def test_a_counter_of_32_bits_fails(self) -> None:
         found = outcomes(self.built(change=COUNTER), "sm4_ctr")
         self.assertEqual(set(found), {"PASS", "FAIL"})

@@ -8,6 +8,7 @@ import unittest
 import zipfile
 from pathlib import Path
 
+from tests.tools import thorough
 from vqfref.pyz import write_pyz
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -52,6 +53,7 @@ class Pyz(unittest.TestCase):
         self.assertEqual((done.returncode, done.stderr), (0, ""))
         self.assertIn("clean", done.stdout)
 
+    @thorough
     def test_the_suite_inside_is_run_and_leaves_nothing(self) -> None:
         done = self.run_it("kat", "selftest", "--op", "sm4_ctr")
         self.assertEqual((done.returncode, done.stderr), (0, ""))

@@ -501,6 +501,7 @@ class Directory(Cases):
         f = self.opened(header(samples.model("mini"), n_tensors=0))
         self.assertEqual((f.keys(), list(f.tensors()), len(f)), ([], [], 0))
 
+    @thorough
     def test_65536_entries_are_read_and_one_more_is_a_limit(self) -> None:
         for n in (1 << 16, (1 << 16) + 1):
             start = (448 + 64 * n + 4095) // 4096 * 4096

@@ -19,7 +19,9 @@ from collections import namedtuple
 from pathlib import Path
 
 import vqfref
+from tests import tools
 from tests.test_strictjson import without_json
+from tests.tools import thorough
 from vqfref import weights
 from vqfref.errors import FormatError, LimitError, TensorNotFound, UnsupportedError, UsageError, VqfrefError
 from vqfref.findings import Findings
@@ -366,6 +368,7 @@ class Rules(Case):
         self.assertEqual(len(found.sorted()), 1000)
         self.assertIn("500 more", found.sorted()[-1].message)
 
+    @thorough
     def test_more_tensors_than_any_real_file_are_a_limit(self) -> None:
         self.assertEqual(
             self.refused("st.tensors.limit", file("{%s}" % ",".join('"%d":1' % i for i in range(131073)))).offset, 8
@@ -934,6 +937,7 @@ def peak(data: bytes) -> int:
 
 
 class Large(Case):
+    @thorough
     def test_20000_tensors_open_quickly_with_the_json_module_and_without(self) -> None:
         data = many(20_000)
         slow = pace()
@@ -1082,7 +1086,7 @@ def mutated(seed: int) -> bytes:
 
 
 class Fuzz(Case):
-    COUNT = 5000
+    COUNT = 20000 if tools.LONG else 2000
 
     def test_any_bytes_are_read_or_refused_and_the_audit_agrees(self) -> None:
         opened, codes = 0, set()

@@ -126,6 +126,7 @@ class Verdicts(Refusals):
         for op, function in OPS.items():
             self.hold(op, function)
 
+    @thorough
     def test_each_refusal_names_the_step_that_refused(self) -> None:
         seen = set()
         for op, function in OPS.items():
@@ -139,6 +140,7 @@ class Verdicts(Refusals):
                         self.refused(CODES[flag], function, *case["in"].values())
         self.assertEqual(seen, set(CODES))
 
+    @thorough
     def test_verify_gives_true_or_false_for_what_check_lets_pass_or_refuses(self) -> None:
         verdicts = {True: 0, False: 0}
         for case in vectors("sm2_verify")[::3]:

@@ -12,6 +12,7 @@ import unittest
 from collections import Counter, namedtuple
 
 import vqfref
+from tests.tools import thorough
 from tests.uqff_samples import (
     ASSETS,
     FILES,
@@ -792,6 +793,7 @@ class LayerFaults(RowTest):
         for table in (SET, LAYER + K1):
             self.assertEqual([n for n, k in Counter(row.name for row in table).items() if k > 1], [])
 
+    @thorough
     def test_check_finds_the_row_and_nothing_else(self) -> None:
         for row in LAYER:
             with self.subTest(row.name):
@@ -812,6 +814,7 @@ class LayerFaults(RowTest):
                 self.assertIn(found[0].engine, (REFUSES, UNKNOWN))
                 self.assertIn(W, found[0].field)
 
+    @thorough
     def test_errors_forbid_the_layer_and_that_alone(self) -> None:
         for row in LAYER + K1:
             errors = [code for code, severity, _ in row.findings if severity == ERROR]
@@ -913,6 +916,7 @@ class Legal(FolderTest):
         self.readable(self.edited("afq3", copies))
         self.readable(self.edited("afq3", elsewhere))
 
+    @thorough
     def test_entries_of_a_layer_over_several_shards(self) -> None:
         for name in ("afq3", "hqq4", "fp8", "f8q8", "mxfp4", "moe-q4_0", "moe-afq4", "topo1-q4_0"):
             plain = self.edited(name, nothing)

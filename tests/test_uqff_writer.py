@@ -154,6 +154,7 @@ class Engine(WriterTest):
 
         self.same("topo1-q4_0", "two64", "q4_0", pins=parse_topology((SOURCES / "topo1.yml").read_bytes()))
 
+    @thorough
     def test_every_entry_of_the_other_types_and_the_runtime_type_last(self) -> None:
         types = list(expected())
         folder = self.written(str(SOURCES / "dense64"), *types)
@@ -438,6 +439,7 @@ class Shards(WriterTest):
                 chunk, size = [], 0
         return [*shards, chunk] if chunk else shards
 
+    @thorough
     def test_every_cap_of_every_family(self) -> None:
         for name, stored, shape in (
             ("q4_0", "q4_0", (2, 64)), ("q4_0", "f32", (2, 48)), ("afq4", "afq4", (2, 64)), ("afq4", "unquant", (2, 48)),
