@@ -971,6 +971,13 @@ class Large(Case):
             self.assertLess(peak(data), 64 * MIB + 4 * len(data), unit)
             self.assertLess(time.process_time() - start, 12 * slow, unit)  # tracemalloc slows what it sees
 
+    def test_an_offset_lies_in_the_file_also_where_the_fault_would_be_behind_it(self) -> None:
+        entries = {"a": entry("U8", [48], [0, 48]), "b": entry("U8", [8], [100, 108])}
+        data = file(entries, b"")
+        with self.assertRaises(FormatError) as caught:
+            self.opened(data)
+        self.assertEqual((caught.exception.code, caught.exception.offset), ("st.hole.bounds", len(data)))
+
     def test_long_values_are_not_repeated_in_messages(self) -> None:
         for bad in (
             {"dtype": "x" * 10**6},

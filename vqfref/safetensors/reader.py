@@ -180,7 +180,7 @@ def _tiling_faults(entries: dict[str, Entry], data_start: int, data_length: int)
         if e.begin != at:
             code, what = ("st.hole.bounds", "hole") if e.begin > at else ("st.tensors.overlap", "overlap")
             yield FormatError(code, "%s: begins at %d of the data area, expected %d" % (what, e.begin, at),
-                              offset=data_start + min(e.begin, at), field=e.name)  # fmt: skip
+                              offset=data_start + min(e.begin, at, data_length), field=e.name)  # fmt: skip
         at = max(at, e.end)
     if at > data_length:
         yield FormatError("st.data.truncated", "the tensors end at %d of the data area, which has %d bytes: %d are missing"
