@@ -77,7 +77,7 @@ class Headers(unittest.TestCase):
     def assert_noticed(self, name: str, free: set[str], only: tuple[str, ...] = ("",), step: int = 1) -> None:
         """Every flip is reported, but for those in free fields; there none is.
 
-        only: how the fields looked at begin; step: every how many bits; in the thorough run of fields of more than four bytes alone.
+        only: how the fields looked at begin; step: every how many bits, in the thorough run of long fields alone.
         """
         data = real(name)
         before = set(report(data))
