@@ -152,6 +152,7 @@ class EachFault(unittest.TestCase):
             VqfFile(Source(data))
         self.assertEqual((caught.exception.code, caught.exception.offset), (faults.LIMIT.code, faults.LIMIT.offset))
 
+    @thorough
     def test_messages_are_safe_for_a_terminal(self) -> None:
         for fault in faults.GATES + faults.FINDINGS:
             for finding in audit(Source(made(fault))):

@@ -63,6 +63,7 @@ class Reports(unittest.TestCase):
         self.assertEqual((found["variant"], found["unit"], found["fast"]), ("VQF of 2.33 GB", "ms", None))
         self.assertEqual([g["against"] for g in found["goals"]], ["limit"])
 
+    @thorough
     def test_child_processes_end_well(self) -> None:
         self.assertEqual([r["operation"] for r in tiny("i[mn]*")["results"]], ["import", "info"])
 

@@ -420,6 +420,7 @@ class KnownFiles(Files):
         a = ARCHS["tied-f16-vocab66"]
         self.same(data, converted(model("tied-f16-vocab66"), a, "4x", 0x25, {"x8_": "q4_8x8l"}))
 
+    @thorough
     def test_experts_go_with_x8_too(self) -> None:
         self.same(self.convert("moe", "q4", x8=True), converted(model("moe"), ARCHS["moe"], "4x", 0x227, TILES))
 
@@ -490,6 +491,7 @@ class Vision(Files):
 
 
 class Sources(Files):
+    @thorough
     def test_shards_with_and_without_an_index_give_the_same_file(self) -> None:
         for name, wmode, count in (("dense", "dual", 3), ("moe", "q4", 5), ("vision", "q4", 2)):
             for index in (True, False):

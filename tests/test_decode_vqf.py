@@ -545,6 +545,7 @@ class Matvec(Case):
                     want, bound = exact(row, scales, codes, "q4_0")
                     self.assertLessEqual(abs(Fraction(got) - want), bound)
 
+    @thorough
     def test_every_matrix_of_every_model(self) -> None:
         for name in ("tiles", "rows", "q8 4x4", "q4i", "moe", "moe rows", "vision"):
             f = made(name).open()

@@ -29,8 +29,8 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any, Iterator
 
-SUITES = 20000 if LONG else 300
-RECORDS = 20000 if LONG else 200
+SUITES = 6000 if LONG else 300
+RECORDS = 6000 if LONG else 200
 
 Q8_ROW = "003c" + "01" * 32
 ONES = "0000803f" * 32

@@ -145,6 +145,7 @@ class Good(Programs):
             self.assertEqual(self.check(body, "PASS PASS PASS").code, 0)
         self.assertEqual(out.read_text(), os.getcwd())
 
+    @thorough
     def test_much_on_standard_error_stops_nobody(self) -> None:
         body = "greet()\nsys.stderr.write('x' * 300000)\nserve()"
         null = os.open(os.devnull, os.O_WRONLY)
@@ -157,6 +158,7 @@ class Good(Programs):
             os.close(kept)
             os.close(null)
 
+    @thorough
     def test_a_long_line_both_ways_and_a_slow_reader(self) -> None:
         big = "00" * 29000
         made = [
@@ -217,6 +219,7 @@ class Wrong(Programs):
     def test_a_reply_without_its_id(self) -> None:
         self.check(self.replies("answer(op)"), "PROTOCOL PROTOCOL PROTOCOL", "reply 'ok digest=66c7")
 
+    @thorough
     def test_a_word_that_is_none(self) -> None:
         for reply in ("name", "name + ' fine'", "''", "name + ' OK'", "name + '  ok'", "name + '\\tok'"):
             self.check(self.replies(reply), "PROTOCOL PROTOCOL PROTOCOL", "standard output is for replies alone")
@@ -254,6 +257,7 @@ class Wrong(Programs):
         body = "greet()\nread()\nos.write(1, b'x' * %d)\ntime.sleep(20)" % (MAX_LINE + 10)
         self.check(body, "PROTOCOL PROTOCOL PROTOCOL", "a line of more than 65535 bytes")
 
+    @thorough
     def test_greetings_that_are_none(self) -> None:
         for reply in (
             "hello", "hello vqfref-kat/2 name=a version=1 ops=sm3", "hello vqfref-kat/1",
@@ -295,6 +299,7 @@ class Ends(Programs):
             )
             self.assertEqual(log.read_text(), "x")
 
+    @thorough
     def test_a_crash_at_a_later_greeting_does_not(self) -> None:
         log = self.folder / "log"
         log.write_text("")
@@ -320,6 +325,7 @@ class Ends(Programs):
         self.assertIn("flush standard output after each line", run.out)
         self.assertIn("not started again", run.out)
 
+    @thorough
     def test_a_program_that_never_answers_is_asked_three_times(self) -> None:
         log = self.folder / "log"
         self.suite = write(self.folder, {"sm3": [sm3_case("sm3-%d" % i) for i in range(30)], "fnv1a64": [fnv_case()]})
@@ -344,10 +350,12 @@ class Ends(Programs):
         run = self.check(body % hangs, "PASS HANG HANG PASS HANG HANG HANG HANG HANG PASS PASS", scale=SCALE)
         self.assertEqual(run.out.count("not asked any more: 3 times in a row sm3 hung"), 2)
 
+    @thorough
     def test_bytes_that_trickle_do_not_stretch_the_time(self) -> None:
         body = "greet()\nread()\nwhile True:\n    os.write(1, b'x')\n    time.sleep(0.05)\n"
         self.check(body, "HANG", "no reply within", scale=SCALE, words=("--only", "sm3-a"))
 
+    @thorough
     def test_a_request_that_is_not_read_hangs(self) -> None:
         big = "00" * 29000
         made = [
@@ -364,6 +372,7 @@ class Ends(Programs):
         body = "greet()\nread()\nos.close(1)\ntime.sleep(60)"
         self.check(body, "HANG", "did not end", scale=SCALE, words=("--only", "sm3-a"))
 
+    @thorough
     def test_the_end_of_input_ends_it_with_0(self) -> None:
         for body, told in (
             ("time.sleep(60)", "did not end at the end of its input"),
@@ -377,6 +386,7 @@ class Ends(Programs):
         body = "greet()\nserve()\nos.write(1, b'x' * 200000)"
         self.assertEqual(self.outcomes(body)[1].code, 1)
 
+    @thorough
     def test_fresh_holds_the_end_of_every_process(self) -> None:
         self.check("greet()\nserve()\nsys.exit(23)", "CRASH CRASH CRASH", "ended with status 23", words=("--fresh",))
         words = ("--fresh", "--only", "sm3-a")
@@ -391,6 +401,7 @@ class Ends(Programs):
         os.kill(child, 0)  # still there
         os.kill(child, 9)
 
+    @thorough
     def test_nothing_stays_open(self) -> None:
         adapter = Adapter(["false"], 1.0)
         before = os.listdir("/dev/fd")
@@ -479,6 +490,7 @@ class VerifyCommand(Programs):
             self.assertIn(told, run.out)
             self.assertEqual(run.code, 0 if expected == "PASS PASS SKIP" else 1)
 
+    @thorough
     def test_a_command_that_hangs_on_every_file_is_run_three_times(self) -> None:
         made = [case("bad-%d" % i, {"path": "files/bad one.vqf"}, error="bounds") for i in range(9)]
         self.suite = write(self.folder, {"vqf_file": made})
@@ -492,6 +504,7 @@ class VerifyCommand(Programs):
         found, _ = self.verify("sys.exit(bad if sys.argv[1] == 'check' and len(sys.argv) == 3 else 9)")
         self.assertEqual(found, ["PASS", "PASS", "SKIP"])
 
+    @thorough
     def test_a_hang_is_killed_also_where_its_children_live_on(self) -> None:
         start = time.monotonic()
         body = "if os.fork() == 0:\n    time.sleep(SHORT + 3)\n    os._exit(0)\ntime.sleep(60)".replace(

@@ -1093,7 +1093,7 @@ def mutated(seed: int) -> bytes:
 
 
 class Fuzz(Case):
-    COUNT = 20000 if tools.LONG else 2000
+    COUNT = 8000 if tools.LONG else 2000
 
     def test_any_bytes_are_read_or_refused_and_the_audit_agrees(self) -> None:
         opened, codes = 0, set()

@@ -702,6 +702,7 @@ class Coverage(unittest.TestCase):
                 with self.subTest(row[0], form=form, offset=row[1]):
                     self.assertEqual(self.noticed(flip(data, 8 * row[1] + row[2]), *args), row[column])
 
+    @thorough
     def test_the_checksum_covers_directory_and_data_alone(self) -> None:
         self.hold("plain", 3, None, None, ("vqf.checksum.tag",))
 
