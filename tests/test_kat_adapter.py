@@ -463,7 +463,7 @@ class VerifyCommand(Programs):
         """A command that has its file's name as `path`, and whether that is the bad file as `bad`."""
         path = self.folder / "verify"
         path.write_text(
-            "#!%s\nimport os, sys, time\npath = sys.argv[-1]\nbad = 'bad' in open(path).read()\n%s\n"
+            "#!%s\nimport os, sys, time\npath = sys.argv[-1]\nwith open(path) as f:\n    bad = 'bad' in f.read()\n%s\n"
             % (sys.executable, body)
         )
         path.chmod(path.stat().st_mode | stat.S_IXUSR)
