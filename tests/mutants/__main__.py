@@ -21,6 +21,8 @@ HERE = Path(__file__).resolve().parent
 PACKAGE = HERE.parent.parent / "vqfref"
 POLICY = {"prefix-04", "leading-space", "unknown-fields"}  # their cases accept either answer: nothing can fail them
 WORKERS = 2
+# `kat serve` of a copy, without the command line around it.
+SERVE = "import sys; sys.path.insert(0, sys.argv[1]); from vqfref.cli.kat import run_serve; run_serve(None)"
 QUIET = ["sh", "-c", 'exec "$@" 2>/dev/null', "-"]  # tracebacks of mutants that crash
 
 Mutant = namedtuple("Mutant", "ops flags file old new")
@@ -61,7 +63,7 @@ class Copy:
         self.write(mutant.file, whole.replace(mutant.old, mutant.new, 1))
         ran: Counter[str] = Counter()
         failed: Counter[str] = Counter()
-        adapter = Adapter([*QUIET, sys.executable, str(self.package), "kat", "serve"])
+        adapter = Adapter([*QUIET, sys.executable, "-I", "-S", "-c", SERVE, str(self.package.parent)])
         try:
             flags = set(mutant.flags)
             cases = [c for c in suite.cases if c.op in mutant.ops and (not flags or flags & set(c.flags))]
