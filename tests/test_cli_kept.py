@@ -145,6 +145,7 @@ class Failures(Case):
                 )
             self.assertEqual((done.returncode, b"Traceback" in done.stderr), (3, False), argv)
 
+    @unittest.skipUnless(shutil.which("sh"), "no shell")
     def test_serve_without_an_input_ends(self) -> None:
         command = ["sh", "-c", '"$0" -m vqfref kat serve <&-', sys.executable]
         done = subprocess.run(command, cwd=str(ROOT), capture_output=True, check=False)

@@ -402,6 +402,7 @@ class Ends(Programs):
         os.kill(child, 9)
 
     @thorough
+    @unittest.skipUnless(os.path.isdir("/dev/fd"), "no /dev/fd")
     def test_nothing_stays_open(self) -> None:
         adapter = Adapter(["false"], 1.0)
         before = os.listdir("/dev/fd")
