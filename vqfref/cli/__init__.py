@@ -52,25 +52,20 @@ def main(argv: list[str] | None = None) -> int:
         sys.stdout.flush()
         return code
     except BrokenPipeError:
-        code = PIPE
+        code, why = PIPE, ""
     except KeyboardInterrupt:
-        from vqfref.cli.output import say
-
-        say("vqfref: interrupted")
-        code = INTERRUPTED
+        code, why = INTERRUPTED, "interrupted"
     except Terminated as signal:
-        code = 128 + signal.number
+        code, why = 128 + signal.number, ""
     except MemoryError:
-        from vqfref.cli.output import say
-
-        say("vqfref: out of memory")
-        code = IO_ERROR
+        code, why = IO_ERROR, "out of memory"
     except OSError as error:
+        where = "%s: " % os.fsdecode(error.filename) if error.filename is not None else ""
+        code, why = IO_ERROR, "%s%s" % (where, error.strerror or error)
+    if why:
         from vqfref.cli.output import say
 
-        where = "%s: " % os.fsdecode(error.filename) if error.filename is not None else ""
-        say("vqfref: %s%s" % (where, error.strerror or error))
-        code = IO_ERROR
+        say("vqfref: " + why)
     _silence(sys.stdout)
     _silence(sys.stderr)
     return code

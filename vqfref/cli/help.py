@@ -30,7 +30,7 @@ Example: python3 -m vqfref env""")  # fmt: skip
 Explain a verb; a code that an error or a finding carries, or all that begin so, with meaning and cure; or all codes.
 
 Example: vqfref help check
-Example: vqfref help vqf.magic
+Example: vqfref help vqf.header.magic
 Example: vqfref help codes""")  # fmt: skip
     verb.add_argument("topic", nargs="?", metavar="VERB|CODE|codes")
 

@@ -71,7 +71,7 @@ def row_slice(text: str) -> slice:
 
 
 def run_cat(args: argparse.Namespace) -> int:
-    from vqfref.sink import AtomicFile, keep_sources
+    from vqfref.sink import AtomicFile
 
     with secrets.open_file(args) as f:
         if args.form == "text":
@@ -81,7 +81,6 @@ def run_cat(args: argparse.Namespace) -> int:
         else:
             pieces = stored_pieces(f, args) if args.form == "stored" else value_pieces(f, args)
         if args.out is not None:
-            keep_sources(args.out, [args.file])
             with AtomicFile(args.out) as file:
                 for piece in pieces:
                     file.write(piece)
